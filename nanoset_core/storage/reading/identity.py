@@ -115,19 +115,25 @@ def _canonical_url(url: str) -> str:
     http://HOST/a%20b     →  http://host:80/a b    web servers read %20 as a space
     s3://bucket/a%20b     →  s3://bucket/a%20b     buckets do not
     """
-    parts = urlsplit(url)
-    scheme = _SAME_SCHEME.get(parts.scheme, parts.scheme)
-    is_web_server = scheme in _DEFAULT_PORTS
-    if not is_web_server:
-        # Buckets compare keys byte by byte: there, %20 is not a space.
-        address = url.partition("://")[2].rstrip("/")
-        return f"{scheme}://{address}"
+    scheme = urlsplit(url).scheme
+    scheme = _SAME_SCHEME.get(scheme, scheme)
+    if scheme in _DEFAULT_PORTS:
+        return _canonical_web_url(url)
+    address = url.partition("://")[2].rstrip("/")
+    return f"{scheme}://{address}"
 
-    # Web servers ignore the case of host names, and decode %20.
+
+def _canonical_web_url(url: str) -> str:
+    """Return a form of the URL of a web server that is the same for all URLs of one file.
+
+    Web servers ignore the case of host names, and decode %20 to a space. A URL whose port is not a
+    number is returned as it is.
+    """
+    parts = urlsplit(url)
     try:
-        port = parts.port or _DEFAULT_PORTS[scheme]
-    except ValueError:  # The port is not a number.
+        port = parts.port or _DEFAULT_PORTS[parts.scheme]
+    except ValueError:
         return url
     host = (parts.hostname or "").lower()
     path = unquote(parts.path).rstrip("/")
-    return f"{scheme}://{host}:{port}{path}"
+    return f"{parts.scheme}://{host}:{port}{path}"

@@ -173,10 +173,8 @@ class BlockFile(MappedFile):
         first_block = begin // self._block_bytes
         last_block = (end - 1) // self._block_bytes
 
-        # Most spans are in one or two blocks, which were fetched before. Then the first and the
-        # last one are all of them. The map has a byte for each block, 1 if it was fetched; reading
-        # two of these bytes is faster than calling NumPy.
-        is_fetched = self._is_fetched_map
+        # Most spans are in one or two blocks. To look at these two is faster than calling NumPy.
+        is_fetched = self._is_fetched_map  # a byte for each block, 1 if it was fetched
         n_blocks = last_block - first_block + 1
         if n_blocks <= 2 and is_fetched[first_block] and is_fetched[last_block]:
             return
@@ -237,18 +235,20 @@ class BlockFile(MappedFile):
 
         Nothing may be read from the file at the same time.
         """
-        # First note that no block is there. `_is_fetched` has a 1 for each block that is: set all
-        # to 0. On Linux, MADV_REMOVE does that, and gives the memory of this array back to the
-        # system.
+        self._note_that_nothing_is_fetched()
+        # Make the file empty, and then as long as before: what was never written takes no space.
+        os.truncate(self._file, 0)
+        os.truncate(self._file, self.size)
+
+    def _note_that_nothing_is_fetched(self) -> None:
+        """Set the byte of each block in `_is_fetched` to 0.
+
+        On Linux, MADV_REMOVE does that, and gives the memory of the array back to the system.
+        """
         if hasattr(mmap, "MADV_REMOVE"):
             self._is_fetched_map.madvise(mmap.MADV_REMOVE)
         else:
             self._is_fetched[:] = 0
-
-        # Make the file empty, and then as long as before. What was never written takes no disk
-        # space.
-        os.truncate(self._file, 0)
-        os.truncate(self._file, self.size)
 
     def trim(self) -> None:
         """Free the disk space of all blocks if they take more than `room` bytes."""
@@ -335,10 +335,9 @@ def _runs(blocks: NDArray[np.int64], max_blocks: int, max_gap: int) -> Iterator[
         max_blocks: Blocks that one request reads at most.
         max_gap: Other blocks that may be between two blocks of a run; they are read, too.
     """
-    # Divide the blocks where the gap is too large: [1, 2, 4, 5] and [9].
     is_far_from_next = np.diff(blocks) > max_gap + 1
-    for near_blocks in np.split(blocks, np.flatnonzero(is_far_from_next) + 1):
-        # Read all blocks from the first one to the last one, `max_blocks` by each request.
+    groups = np.split(blocks, np.flatnonzero(is_far_from_next) + 1)  # [1, 2, 4, 5] and [9]
+    for near_blocks in groups:
         stop = int(near_blocks[-1]) + 1
         for start in range(int(near_blocks[0]), stop, max_blocks):
             yield _BlockRun(start, min(start + max_blocks, stop))

@@ -94,8 +94,18 @@ def is_transient(error: BaseException) -> bool:
     if status >= 400:
         return False  # the server refused the request
 
-    # The connection may have broken, before the answer or within it. Each library has errors of its
-    # own for that. It need not be installed, so compare the names of the classes.
+    return _is_broken_connection(error)
+
+
+def _is_broken_connection(error: BaseException) -> bool:
+    """Return whether a connection broke, before the server's answer or within it.
+
+    Each library has errors of its own for that. It need not be installed, so the names of the
+    classes are compared.
+
+    Args:
+        error: What the request raised, which is not about an answer.
+    """
     inner_error = getattr(error, "inner_exception", None)  # only Azure's errors have one
     classes = {*type(error).__mro__, *type(inner_error).__mro__}
     class_names = {error_class.__name__ for error_class in classes}

@@ -618,16 +618,11 @@ def _file_system(process: int, url: str) -> Any:
     """
     from fsspec.core import url_to_fs
 
-    # Keep Python from printing what these packages log about failed requests: such a request is
-    # sent again, and if it fails for good, the error says the same.
-    for name in _LOGGERS:
-        logging.getLogger(name).addHandler(logging.NullHandler())
-
-    # Web servers may redirect requests: let their client check the target before it follows.
+    _ignore_logs_of_failed_requests()
     options: dict[str, Any] = {}
     if url.partition("://")[0] in _WEB:
+        # Let the client check the target of a redirect before it follows.
         options["client_kwargs"] = {"trace_configs": [checking_redirects()]}
-
     system, _ = url_to_fs(
         url,
         # Listings must be fresh, and this function is the cache of file systems.
@@ -636,6 +631,15 @@ def _file_system(process: int, url: str) -> Any:
         **options,
     )
     return system
+
+
+def _ignore_logs_of_failed_requests() -> None:
+    """Keep Python from printing what the packages of fsspec log about failed requests.
+
+    Such a request is sent again, and if it fails for good, the error says the same.
+    """
+    for name in _LOGGERS:
+        logging.getLogger(name).addHandler(logging.NullHandler())
 
 
 def _fetched(system: Any, path: str, begin: int, end: int, *, may_send_whole_file: bool) -> bytes:
@@ -668,7 +672,9 @@ def _range_of_web_file(system: Any, path: str, begin: int, end: int) -> bytes:
     """Read a range of a file of a web server, and fail if the server sends the whole file instead.
 
     Some web servers do so. The file can have many gigabytes, so it must not be downloaded only to
-    read a few bytes of it.
+    read a few bytes of it. fsspec's public functions would: `cat_file` downloads the whole file,
+    and `file.read` requests the range in small blocks. Its private `_fetch_range` requests the
+    range at once, and raises an error if more bytes arrive.
 
     Args:
         system: fsspec's file system.
@@ -679,12 +685,8 @@ def _range_of_web_file(system: Any, path: str, begin: int, end: int) -> bytes:
     Raises:
         Exception: The server has sent the whole file. The error depends on the file system.
     """
-    # Without a size, fsspec would first ask the server for it. `end` will do, since no byte after
-    # it is read.
+    # Without a size, fsspec would first ask the server for it. No byte after `end` is read.
     with system.open(path, "rb", block_size=end - begin, cache_type="none", size=end) as file:
-        # This function of fsspec is private. It requests the range at once, and raises the error if
-        # more bytes arrive. The public ones do not: `cat_file` would download the whole file, and
-        # `file.read` would request the range in small blocks.
         return bytes(file._fetch_range(begin, end))
 
 

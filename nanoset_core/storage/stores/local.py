@@ -60,21 +60,27 @@ class LocalStore(Store):
         Files that are still being written are left out: they have hidden names such as
         `.tmp-a.bin-...`.
         """
+        path_by_name = {
+            path.relative_to(self.folder).as_posix(): path for path in self._finished_files(folder)
+        }
+        for name in sorted(path_by_name, key=os.fsencode):
+            stored = _describe(name, path_by_name[name])
+            if stored is not None:  # otherwise it was deleted meanwhile
+                yield stored
+
+    def _finished_files(self, folder: str) -> Iterator[Path]:
+        """Yield the paths of all files below a folder, except those that are still being written.
+
+        Args:
+            folder: Name of the folder within this one, or "".
+        """
         top = self._path(folder) if folder else self.folder
-        path_by_name: dict[str, Path] = {}
         for parent, folder_names, file_names in os.walk(top):
             # `os.walk` enters the folders that stay in its list.
             folder_names[:] = [name for name in folder_names if not _is_unfinished(name)]
             for file_name in file_names:
                 if not _is_unfinished(file_name):
-                    path = Path(parent, file_name)
-                    path_by_name[path.relative_to(self.folder).as_posix()] = path
-
-        for name in sorted(path_by_name, key=os.fsencode):
-            stored = _describe(name, path_by_name[name])
-            # A file may have been deleted since then.
-            if stored is not None:
-                yield stored
+                    yield Path(parent, file_name)
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
         """Return the names of the folders, and of the files, directly in a folder.

@@ -33,15 +33,7 @@ def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int, begin: in
     target.flush()
     copied_bytes = _append_by_system(source, target, size_bytes, begin)
 
-    # Copy the rest by reading and writing.
-    target.seek(0, os.SEEK_END)
-    source.seek(begin + copied_bytes)
-    while copied_bytes < size_bytes:
-        block = source.read(min(_LOOP_BYTES, size_bytes - copied_bytes))
-        if not block:
-            break
-        target.write(block)
-        copied_bytes += len(block)
+    copied_bytes += _append_by_loop(source, target, size_bytes - copied_bytes, begin + copied_bytes)
     if copied_bytes != size_bytes:
         raise SourceChangedError(
             "the file ended early while it was copied",
@@ -83,4 +75,28 @@ def _append_by_system(source: IO[bytes], target: IO[bytes], size_bytes: int, beg
         # This system has no such function, or it cannot copy between these two file systems. If the
         # reason is another one, such as a full disk, reading and writing will fail as well.
         pass
+    return copied_bytes
+
+
+def _append_by_loop(source: IO[bytes], target: IO[bytes], size_bytes: int, begin: int) -> int:
+    """Append bytes of one file to another by reading and writing blocks of 1 MiB.
+
+    Args:
+        source: The file to read from.
+        target: The file to append to.
+        size_bytes: Number of bytes.
+        begin: Position of the first byte in `source`.
+
+    Returns:
+        The number of bytes that were appended; fewer if `source` ends before.
+    """
+    target.seek(0, os.SEEK_END)
+    source.seek(begin)
+    copied_bytes = 0
+    while copied_bytes < size_bytes:
+        block = source.read(min(_LOOP_BYTES, size_bytes - copied_bytes))
+        if not block:
+            break
+        target.write(block)
+        copied_bytes += len(block)
     return copied_bytes

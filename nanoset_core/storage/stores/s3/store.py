@@ -259,8 +259,6 @@ class S3Store(Store):
         arguments["Prefix"] = self._prefix(folder)
         listing = LongListing(self.url(folder), self.server.address or "AWS")
         while True:
-            # A request about the bucket, not about one object. `_complete_page` returns the answer,
-            # or lets `ask` send the request again if the answer was cut off.
             page = self.ask(operation, name=None, read_answer=_complete_page, **arguments)
             yield page
             if not page["IsTruncated"]:
@@ -268,8 +266,6 @@ class S3Store(Store):
 
             next_arguments = {argument: page[key] for argument, key in next_page.items()}
             arguments.update(next_arguments)
-
-            # Raise an error if a faulty server sends the same page again, or pages without end.
             entries = _entries_of(page)
             listing.turn_page(
                 len(entries),
