@@ -323,34 +323,46 @@ def _objects(path: Path, first_row: int, rows: Any, columns: Sequence[str] | Non
     Raises:
         InputError: A column has values that JSON cannot hold.
     """
-    import pyarrow as pa
-
     names = columns or rows.schema.names
     if not names:  # the table has no columns
         return b"{}\n" * int(rows.num_rows)
 
     # Convert each column as a whole, which is faster than row by row.
-    values_by_column: list[list[Any]] = []
-    for name in names:
-        column = rows.column(rows.schema.names.index(name))
-        try:
-            values_by_column.append(json_values(column))
-        except MemoryError:
-            raise  # pyarrow's MemoryError is an ArrowException, too
-        except (NotJsonError, pa.ArrowException) as error:
-            last_row = first_row + rows.num_rows - 1
-            raise InputError(
-                f"the column {name!r} cannot be written as JSON",
-                where=path,
-                found=f"{error}, in rows {first_row:,} to {last_row:,}",
-                expected="text, numbers, times, and lists and structs of them",
-                remedy="name the columns to write, without this one",
-            ) from error
-
+    values_by_column = [_values_of_column(path, first_row, rows, name) for name in names]
     lines: list[bytes] = []
     for values in zip(*values_by_column, strict=True):
         lines.append(orjson.dumps(dict(zip(names, values, strict=True))) + b"\n")
     return b"".join(lines)
+
+
+def _values_of_column(path: Path, first_row: int, rows: Any, name: str) -> list[Any]:
+    """Return a column of a table as values that JSON can hold.
+
+    Args:
+        path: The table, for messages.
+        first_row: Number of the first of the rows in the table, from 1; for messages.
+        rows: The rows, as a pyarrow.RecordBatch.
+        name: Name of the column. If several have this name, the first one is taken.
+
+    Raises:
+        InputError: JSON cannot hold the values.
+    """
+    import pyarrow as pa
+
+    column = rows.column(rows.schema.names.index(name))
+    try:
+        return json_values(column)
+    except MemoryError:
+        raise  # pyarrow's MemoryError is an ArrowException, too
+    except (NotJsonError, pa.ArrowException) as error:
+        last_row = first_row + rows.num_rows - 1
+        raise InputError(
+            f"the column {name!r} cannot be written as JSON",
+            where=path,
+            found=f"{error}, in rows {first_row:,} to {last_row:,}",
+            expected="text, numbers, times, and lists and structs of them",
+            remedy="name the columns to write, without this one",
+        ) from error
 
 
 class _Compressor(Protocol):

@@ -546,30 +546,50 @@ class MMapIndexedDatasetBuilder:
             ConfigError: The number of modes is wrong, a mode does not fit into int8, or a mode is
                 not 0 although the dataset is not multimodal.
         """
-        if self._modes is None:
-            if modes is not None and np.any(modes):
-                raise ConfigError(
-                    "modes for a dataset that is not multimodal",
-                    where=where,
-                    remedy="open the builder with multimodal=True",
-                )
-            return
-        new_modes = np.zeros(count, np.int8) if modes is None else modes.astype(np.int8)
-        if new_modes.shape != (count,):
+        if self._modes is not None:
+            self._modes.frombytes(_modes_as_int8(modes, count, where).tobytes())
+        elif modes is not None and np.any(modes):
             raise ConfigError(
-                "the number of modes differs from the number of sequences",
+                "modes for a dataset that is not multimodal",
                 where=where,
-                found=f"shape {new_modes.shape}",
-                expected=f"shape ({count},)",
+                remedy="open the builder with multimodal=True",
             )
-        if modes is not None and not np.array_equal(new_modes, modes):
-            raise ConfigError(
-                "a mode does not fit into int8",
-                where=where,
-                found=f"modes from {modes.min()} to {modes.max()}",
-                expected="whole numbers from -128 to 127",
-            )
-        self._modes.frombytes(new_modes.tobytes())
+
+
+def _modes_as_int8(
+    modes: NDArray[np.integer] | None, count: int, where: object
+) -> NDArray[np.int8]:
+    """Return the modes of some sequences in the type in which an index stores them.
+
+    Args:
+        modes: Mode of each sequence, shape (count,); None stands for 0.
+        count: Number of sequences.
+        where: The dataset, for messages.
+
+    Returns:
+        Shape (count,).
+
+    Raises:
+        ConfigError: The number of modes is wrong, or a mode does not fit into int8.
+    """
+    if modes is None:
+        return np.zeros(count, np.int8)
+    new_modes = modes.astype(np.int8)
+    if new_modes.shape != (count,):
+        raise ConfigError(
+            "the number of modes differs from the number of sequences",
+            where=where,
+            found=f"shape {new_modes.shape}",
+            expected=f"shape ({count},)",
+        )
+    if not np.array_equal(new_modes, modes):
+        raise ConfigError(
+            "a mode does not fit into int8",
+            where=where,
+            found=f"modes from {modes.min()} to {modes.max()}",
+            expected="whole numbers from -128 to 127",
+        )
+    return new_modes
 
 
 def _check_prefix(prefix: str) -> None:
@@ -826,14 +846,11 @@ def _copy_documents(
         documents: Numbers of the documents, in order, int64, shape (n_documents,).
         builder: Builder of the other dataset.
     """
-    # The sequences of the documents. `positions_in` lists all numbers of ranges: the first sequence
-    # 5 and 2 sequences give 5 6.
     first_sequences = dataset.document_indices[documents]  # (n_documents,)
     sequence_counts = dataset.document_indices[documents + 1] - first_sequences
-    sequences = positions_in(first_sequences, sequence_counts)  # (n_sequences,)
+    sequences = positions_in(first_sequences, sequence_counts)  # (n_sequences,) such as 5 6
 
-    # The tokens of the sequences. Pointers say where each starts, in bytes.
     lengths = dataset.sequence_lengths[sequences].astype(np.int64)
-    starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize
+    starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize  # in tokens
     tokens = dataset.tokens[positions_in(starts, lengths)]
     builder.add_documents(tokens, lengths, sequence_counts)

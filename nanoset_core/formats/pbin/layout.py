@@ -215,12 +215,10 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
     if file is None:
         with required(path, "a .pbin file", "write it first (`nanoset pbin`), or correct the path"):
             file = MappedFile(map_regular(path))
-    # The header tells the layout A from the others.
     _fetch(file, 0, HEADER_BYTES)
     _check_header_is_whole(path, file.size)
-    pbin = _open_in_matching_layout(path, file)
+    pbin = _open_in_matching_layout(path, file)  # A or D: C has the same header as D
 
-    # The first number of the index tells the layouts D and C apart.
     _fetch(file, pbin.index_begin, file.size)
     if pbin.layout is D and first_number(pbin.view, pbin.index_begin) == C.first_offset:
         pbin = replace(pbin, layout=C)

@@ -215,14 +215,9 @@ def _source_of(path: Path, survey: _Survey) -> TarSource:
     extension = survey.extension
     n_contexts = survey.n_contexts
     if extension is None:
-        # No file could be read as tokens. Text files such as .json may be tokens that are damaged.
-        # So choose them: when they are read, an error says what is wrong with the first one, which
-        # helps more than "no tokens".
-        for text_extension in _PERHAPS_TEXT:
-            if survey.counts[text_extension] > 0:
-                extension = text_extension
-                n_contexts = survey.counts[text_extension]
-                break
+        extension = _extension_of_damaged_tokens(survey.counts)
+        if extension is not None:
+            n_contexts = survey.counts[extension]
     if extension is None or n_contexts == 0:
         raise _no_tokens_error(path, survey.counts, extension)
     return TarSource(
@@ -232,6 +227,24 @@ def _source_of(path: Path, survey: _Survey) -> TarSource:
         passed_over=survey.n_passed_over,
         passed_over_example=survey.passed_over_example,
     )
+
+
+def _extension_of_damaged_tokens(counts: Mapping[str, int]) -> str | None:
+    """Return which files of a tar may be damaged tokens, if no file could be read as tokens.
+
+    These are text files, such as .json. When they are read, an error says what is wrong with the
+    first one, which helps more than "no tokens".
+
+    Args:
+        counts: Extension → number of files.
+
+    Returns:
+        Their extension; None if there are no text files.
+    """
+    for extension in _PERHAPS_TEXT:
+        if counts.get(extension, 0) > 0:
+            return extension
+    return None
 
 
 @dataclass(slots=True)

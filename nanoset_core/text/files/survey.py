@@ -247,8 +247,29 @@ def _entries(raw: Location) -> tuple[list[Location], dict[str, NanosetError]]:
         MissingError: The folder does not exist.
         InputError: The folder cannot be listed.
     """
+    paths, errors_of_names = _listed(raw)
+    error_by_name: dict[str, NanosetError] = {**errors_of_names}
+    visible_paths = [path for path in paths if not path.name.startswith(".")]
+    # A folder of a bucket that does not exist is listed as an empty one. To find out takes another
+    # request, so ask only in this case.
+    if not visible_paths and not error_by_name and not raw.is_dir():
+        raise _no_raw_folder(raw)
+    visible_paths.sort(key=lambda path: path.name)
+    return visible_paths, error_by_name
+
+
+def _listed(raw: Location) -> tuple[Sequence[Location], Mapping[str, InputError]]:
+    """List the folder of raw text, with an error that says what to do if that fails.
+
+    Returns:
+        (paths of the folders and files, name → error of each entry whose name is not valid).
+
+    Raises:
+        MissingError: The folder does not exist on this machine.
+        InputError: The folder cannot be listed.
+    """
     try:
-        paths, errors_of_names = entries_in(raw)
+        return entries_in(raw)
     except OSError as error:
         if not raw.is_dir():
             raise _no_raw_folder(raw) from error
@@ -258,15 +279,6 @@ def _entries(raw: Location) -> tuple[list[Location], dict[str, NanosetError]]:
             found=error.strerror,
             remedy="give this user the right to read it",
         ) from error
-
-    error_by_name: dict[str, NanosetError] = {**errors_of_names}
-    visible_paths = [path for path in paths if not path.name.startswith(".")]
-    # A folder of a bucket that does not exist is listed as an empty one. To find out takes another
-    # request, so ask only in this case.
-    if not visible_paths and not error_by_name and not raw.is_dir():
-        raise _no_raw_folder(raw)
-    visible_paths.sort(key=lambda path: path.name)
-    return visible_paths, error_by_name
 
 
 def _no_raw_folder(raw: Location) -> MissingError:
