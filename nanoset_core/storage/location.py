@@ -50,10 +50,30 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
     """
     if is_remote(url):
         raise _only_local_error(url, where)
+    _check_is_url_or_path(url, where)
+    path = (base / expanded(without_file_scheme(url), where)).resolve()
+    # A folder may really have such a name. `Path.exists` would raise an error if this user may not
+    # look into the folder above.
+    if not os.path.exists(path):
+        check_no_variable(url, where)
+    return path
+
+
+def _check_is_url_or_path(url: str, where: str) -> None:
+    """Check that a location in the settings is not an address with a mistake in its scheme.
+
+    An example is " s3://bucket" in quotes. Outputs would be written to a folder named " s3:".
+
+    Args:
+        url: The location, which is not the address of a bucket or server.
+        where: Place of the setting, for the error.
+
+    Raises:
+        ConfigError: It contains ://, without being a file:// URL or a path.
+    """
     beginning, separator, _rest = url.partition("://")
     is_file_url = _FILE_URL.match(url) is not None
     if separator and "/" not in beginning and not is_file_url:
-        # Such as " s3://bucket" in quotes. Outputs would be written to a folder named " s3:".
         raise ConfigError(
             "neither an address nor a path",
             where=where,
@@ -61,12 +81,6 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
             expected="an address that begins with a scheme, such as s3://, or a path",
             remedy="correct what precedes ://, or begin a path that contains it with ./",
         )
-    path = (base / expanded(without_file_scheme(url), where)).resolve()
-    # A folder may really have such a name. `Path.exists` would raise an error if this user may not
-    # look into the folder above.
-    if not os.path.exists(path):
-        check_no_variable(url, where)
-    return path
 
 
 def path_on_this_machine(path: str | PathLike[str]) -> Path:

@@ -226,16 +226,16 @@ class _Heartbeat:
 
         This is what the thread does. Meanwhile, the main thread works. At the end, it sets
         `_work_ended`, and waits until this thread sets `_deletion_tried`.
+
+        A renewal that fails does no harm if a later one succeeds: other machines ignore the object
+        only after `LEASE_SECONDS` without a renewal.
         """
-        while not self._work_ended.wait(RENEWED_SECONDS):  # 15 seconds, or until it is set
-            # A renewal that fails does no harm if a later one succeeds: other machines ignore the
-            # object only after `LEASE_SECONDS` without a renewal.
+        while not self._work_ended.wait(RENEWED_SECONDS):
             with contextlib.suppress(StorageError, OSError):
                 self._renew()
 
-        # Try once while the main thread waits. Whether it succeeds or not, that may then continue.
         is_deleted = _try_to_delete(self._store, self._name)
-        self._deletion_tried.set()
+        self._deletion_tried.set()  # lets the main thread continue
 
         # Try again until the object is deleted. Other processes of this machine would wait for it
         # as long as this process exists, which may be much longer than its work.

@@ -459,15 +459,7 @@ class FilesystemStore(Store):
             # A forked process must not use its parent's connections, so it gets another object.
             return _file_system(os.getpid(), f"{scheme}://{host}")
         except ImportError as error:
-            remedy = "install the package that is named"
-            if scheme in _EXTRAS:
-                remedy = f"pip install 'nanoset-platform[{_EXTRAS[scheme]}]'"
-            raise StorageError(
-                f"{scheme}:// needs a package that is not installed",
-                where=self.url(name),
-                found=str(error),
-                remedy=remedy,
-            ) from error
+            raise self._missing_package_error(name, error) from error
         except Exception as error:
             # Each package has errors of its own, such as for credentials that it cannot find.
             raise StorageError(
@@ -476,6 +468,24 @@ class FilesystemStore(Store):
                 found=_one_line(error),
                 remedy=self._credentials_remedy,
             ) from error
+
+    def _missing_package_error(self, name: str, error: ImportError) -> StorageError:
+        """Return the error for a place whose package, such as gcsfs, is not installed.
+
+        Args:
+            name: Name of the file that was going to be read.
+            error: What importing the package raised.
+        """
+        scheme = self.base.partition("://")[0]
+        remedy = "install the package that is named"
+        if scheme in _EXTRAS:
+            remedy = f"pip install 'nanoset-platform[{_EXTRAS[scheme]}]'"
+        return StorageError(
+            f"{scheme}:// needs a package that is not installed",
+            where=self.url(name),
+            found=str(error),
+            remedy=remedy,
+        )
 
     def _ask(self, name: str, request: Callable[[], T], *, may_be_missing: bool = True) -> T | None:
         """Send a request until it succeeds, at most 10 times. What follows an error depends on its

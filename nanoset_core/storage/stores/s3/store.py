@@ -457,13 +457,16 @@ class S3Store(Store):
                 expected=f"sha256 {sha256}",
             )
 
-        # Do not send the bytes that the bucket has already.
         size = path.stat().st_size
-        if not is_new and size > SMALL_BYTES:
-            stored = self.stat(name)
-            if stored is not None and stored.size == size and stored.sha256 == file.sha256:
-                return
+        may_be_stored = not is_new and size > SMALL_BYTES
+        if may_be_stored and self._is_stored(name, size, file.sha256):
+            return
         self._put(name, file.parts, {SHA256: file.sha256}, _FILE_PARTS_AT_ONCE)
+
+    def _is_stored(self, name: str, size: int, sha256: str) -> bool:
+        """Return whether an object exists, and was stored with this size and sha256."""
+        stored = self.stat(name)
+        return stored is not None and stored.size == size and stored.sha256 == sha256
 
     def _put(
         self, name: str, parts: Iterable[Part], metadata: dict[str, str], at_once: int
@@ -629,8 +632,7 @@ def _stored(name: str, answer: Any) -> Stored:
         name: Name of the object.
         answer: botocore's answer to `head_object` or `get_object`.
     """
-    # Metadata that this program stored with the object. Some servers and proxies return their names
-    # in capitals.
+    # Some servers and proxies return the names of metadata in capitals.
     metadata = {key.lower(): value for key, value in answer.get("Metadata", {}).items()}
     return Stored(
         name,
@@ -638,9 +640,7 @@ def _stored(name: str, answer: Any) -> Stored:
         mark=answer["ETag"],
         written_ns=_written_ns(answer),
         sha256=metadata.get(SHA256),
-        # Random number of the upload in parts that made the object, if one did.
         upload=metadata.get(UPLOAD),
-        # Whether the ETag is a digest of the bytes.
         is_digest=etags_are_md5(answer),
     )
 
