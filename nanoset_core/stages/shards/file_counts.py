@@ -8,7 +8,7 @@ counted by file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nanoset_core.errors import FormatError
@@ -20,6 +20,7 @@ from nanoset_core.stages.shards.one_shard import DOCUMENTS, REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.stages.shards.shard_sets import ranges_of_shards
 from nanoset_core.text.inventory.pieces import Inventory, SourceRange
+from nanoset_core.wording import abbreviated
 
 MAX_ROWS_READ = 2_000_000
 """Rows of tables of documents and rejects that are read at most: some tenths of a second."""
@@ -192,10 +193,14 @@ def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCou
     Returns:
         Path → counts of the part of the file that is in this shard, such as
         {"a.jsonl": FileCounts(documents=1000, tokens=812000, rejected=3, …), "b.jsonl": …}.
+
+    Raises:
+        FormatError: A table cannot be read, or names a file that is not in this part of the text.
     """
     size_by_path = stored_sizes(source.pieces)
     documents_by_path = counts_by_file(shard.path(DOCUMENTS))
     rejected_by_path = _rejected_by_file(shard)
+    _check_files_are_known([*documents_by_path, *rejected_by_path], source, shard)
     has_skipped = shard.facts["skipped"] > 0  # in which of the files is not known
 
     counts_by_path = {}
@@ -209,6 +214,29 @@ def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCou
             may_have_skipped=has_skipped,
         )
     return counts_by_path
+
+
+def _check_files_are_known(paths: Iterable[str], source: SourceRange, shard: Manifest) -> None:
+    """Check that the tables of a shard name no file that the shard was not made from.
+
+    Args:
+        paths: The files that the tables name.
+        source: The part of the text that the shard was made from. It names its files.
+        shard: Manifest of the shard.
+
+    Raises:
+        FormatError: A file is not in this part of the text.
+    """
+    known_paths = set(source.files)
+    for path in paths:
+        if path not in known_paths:
+            raise FormatError(
+                "the tables of a shard name a file that the shard was not made from",
+                where=shard.folder,
+                found=path,
+                expected=abbreviated(source.files),
+                remedy="delete the shard's folder and run `nanoset build`, which makes it again",
+            )
 
 
 def _rejected_by_file(shard: Manifest) -> Counter[str]:
