@@ -92,9 +92,10 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Writte
     """
     n_documents = shard.facts["documents"]
     is_kept = _mask_without(task.rows, n_documents)
-    document_table = DocumentRows(shard.path(DOCUMENTS), n_documents)
-
     n_sequences = _copy_tokens(shard, is_kept, folder)
+
+    # From a bucket, the table is downloaded now: the disk may have no room for tokens and table.
+    document_table = DocumentRows(shard.path(DOCUMENTS), n_documents)
     copy_without(document_table, task.rows, folder / DOCUMENTS, files=task.files)
     _copy_rejected_lines(shard, folder)
 
