@@ -125,12 +125,12 @@ def _search_dataset(
     def write(folder: Path) -> Written:
         """Write the table to a new folder, and return what the record says about it."""
         match_counts = write_matches(folder, rows)  # such as {"contaminated": 12, …}
-        return Written({**facts, **match_counts, **_evaluation_facts(evaluation)})
+        return Written({**facts, **match_counts, **_facts_about_evaluation(evaluation)})
 
     return project.outputs.commit(recipe, write)  # makes the folder, and calls `write`
 
 
-def _evaluation_facts(evaluation: Manifest) -> dict[str, Any]:
+def _facts_about_evaluation(evaluation: Manifest) -> dict[str, Any]:
     """Return what was counted in evaluation texts, such as `{"evaluation_texts": 1319, …}`.
 
     Args:

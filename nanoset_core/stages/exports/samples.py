@@ -324,33 +324,22 @@ class Mds(SampledFormat):
             ConfigError: The length of samples is not set.
         """
         length = self._sample_length(dataset)
+        room = _mds_room(dataset.dtype)
         sample_bytes = self._bytes_of_sample_and_offset(dataset.dtype, length)
-        samples_per_file = max(1, _mds_room(dataset.dtype) // sample_bytes)
+        samples_per_file = max(1, room // sample_bytes)
         tokens_per_file = samples_per_file * length
         n_files = ceil_division(dataset.tokens, tokens_per_file)
 
+        # The last sample may be shorter. If it would be alone in the last file, it may still fit
+        # into the file before.
         tokens_in_last_file = dataset.tokens - (n_files - 1) * tokens_per_file
         is_short_sample_alone = n_files > 1 and tokens_in_last_file < length
-        if is_short_sample_alone and self._has_room_for_shorter(
-            dataset.dtype, samples_per_file, length, tokens_in_last_file
-        ):
-            n_files -= 1
+        if is_short_sample_alone:
+            short_bytes = self._bytes_of_sample_and_offset(dataset.dtype, tokens_in_last_file)
+            rest_of_room = room - samples_per_file * sample_bytes
+            if short_bytes <= rest_of_room:
+                n_files -= 1
         return Cut(dataset.dtype, dataset.tokens, length, tokens_per_file, n_files)
-
-    def _has_room_for_shorter(
-        self, dtype: np.dtype, n_samples: int, length: int, short_length: int
-    ) -> bool:
-        """Return whether a file that is full of samples has room for another, shorter one.
-
-        Args:
-            dtype: Dtype of the tokens.
-            n_samples: Number of samples in the file.
-            length: Tokens of each of them.
-            short_length: Tokens of the shorter sample.
-        """
-        samples_bytes = n_samples * self._bytes_of_sample_and_offset(dtype, length)
-        short_bytes = self._bytes_of_sample_and_offset(dtype, short_length)
-        return samples_bytes + short_bytes <= _mds_room(dtype)
 
     def _bytes_of_sample_and_offset(self, dtype: np.dtype, length: int) -> int:
         """Return the bytes that a sample adds to a file: its own, and its offset in the header."""

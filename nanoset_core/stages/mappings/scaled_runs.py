@@ -69,9 +69,9 @@ def expand_scales(
     errors: list[ConfigError] = []
     for name, nanoset in nanosets.items():
         all_nanosets[name] = nanoset
-        key = f"{where}: nanosets.{name}.scales"  # for errors
         if not nanoset.scales:
             continue
+        key = f"{where}: nanosets.{name}.scales"  # for errors
         mistakes = list(_mistakes(nanoset, key))
         if mistakes:
             errors += mistakes
@@ -81,7 +81,11 @@ def expand_scales(
             if run_name in nanosets:
                 errors.append(_name_is_taken("nanoset", run_name, key))
             all_nanosets[run_name] = _scaled_nanoset(nanoset, scale)
-            errors += _add_views_of_run(nanoset, scale, all_views, key)
+            for view_name, view in _views_of_run(nanoset, scale).items():
+                # Several nanosets may read the same corpus at the same scale, and share a view.
+                existing_view = all_views.setdefault(view_name, view)
+                if existing_view != view:
+                    errors.append(_name_is_taken("view", view_name, key))
     return ExpandedNanosets(
         nanosets=FrozenDict(all_nanosets), views=FrozenDict(all_views), errors=errors
     )
@@ -180,30 +184,6 @@ def _name_is_taken(kind: str, name: str, where: str) -> ConfigError:
         found=name,
         remedy=f"rename the {kind}",
     )
-
-
-def _add_views_of_run(
-    nanoset: NanosetSpec, scale: float, all_views: dict[str, ViewSpec], where: str
-) -> list[ConfigError]:
-    """Add the views that a smaller run trains on to those of the project.
-
-    Several nanosets may read the same corpus at the same scale, and share a view.
-
-    Args:
-        nanoset: The full run.
-        scale: Size of the smaller run, as a share of the full one.
-        all_views: Name → settings of the views, to which those of the run are added.
-        where: The key `scales` in nanoset.yaml, for errors.
-
-    Returns:
-        An error for each name that a different view has.
-    """
-    errors = []
-    for name, view in _views_of_run(nanoset, scale).items():
-        existing_view = all_views.setdefault(name, view)
-        if existing_view != view:
-            errors.append(_name_is_taken("view", name, where))
-    return errors
 
 
 def _views_of_run(nanoset: NanosetSpec, scale: float) -> dict[str, ViewSpec]:

@@ -67,8 +67,18 @@ def expand_value_groups(
         mistakes = list(_mistakes(group.part, group.where))
         if mistakes:
             errors += mistakes
-        else:
-            errors += _add_views_of_group(group, all_views)
+            continue
+        value_views = _value_views(group.name, group.part, group.key)
+        clashes = list(_clashing_names(value_views, group.where))
+        if clashes:
+            errors += clashes
+            continue
+        for value_view in value_views:
+            # Two groups may share a view, but another view must not have its name.
+            existing_view = all_views.setdefault(value_view.name, value_view.view)
+            if existing_view != value_view.view:
+                errors.append(_name_is_taken(value_view, group.where))
+
     expanded = {name: _with_expanded_mixtures(nanoset) for name, nanoset in nanosets.items()}
     return ExpandedNanosets(FrozenDict(expanded), FrozenDict(all_views), errors)
 
@@ -86,29 +96,6 @@ class _ValueGroup(NamedTuple):
         """The key of the part without the file, such as "nanosets.pretrain.mix.topics"."""
         _, _, key = self.where.rpartition(": ")
         return key
-
-
-def _add_views_of_group(
-    group: _ValueGroup, views_by_name: dict[str, ViewSpec]
-) -> list[ConfigError]:
-    """Define a view for each value by which a part of a mixture divides a corpus.
-
-    Args:
-        group: The part of a mixture.
-        views_by_name: Gets the views. Two groups may share a view.
-
-    Returns:
-        An error for each name that several values of the group have, or that another view has.
-    """
-    value_views = _value_views(group.name, group.part, group.key)
-    errors = list(_clashing_names(value_views, group.where))
-    if errors:
-        return errors
-    for value_view in value_views:
-        existing_view = views_by_name.setdefault(value_view.name, value_view.view)
-        if existing_view != value_view.view:
-            errors.append(_name_is_taken(value_view, group.where))
-    return errors
 
 
 def _value_groups_of(nanosets: Mapping[str, NanosetSpec], where: object) -> Iterator[_ValueGroup]:

@@ -83,8 +83,8 @@ def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool
         if plan is not None:  # otherwise the split has no data
             cache = cache_folder(project, name)
             file_sets = [member_set(member, config, cache) for member in plan.members]
-            split_files = _SplitFiles(manifest, plan, config, file_sets)
-            _check_split_files(report, project, name, split_files, deep=deep)
+            indexed_split = _IndexedSplit(manifest, plan, config, file_sets)
+            _check_split(report, project, name, indexed_split, deep=deep)
     return report
 
 
@@ -335,7 +335,7 @@ def _check_dataset(report: Report, project: Project, name: str, member: MemberPl
     )
 
 
-class _SplitFiles(NamedTuple):
+class _IndexedSplit(NamedTuple):
     """The index files of all datasets of a split, by which a trainer reads samples in order."""
 
     manifest: Manifest
@@ -348,8 +348,8 @@ class _SplitFiles(NamedTuple):
     """The files of each dataset, in the order of `plan.members`."""
 
 
-def _check_split_files(
-    report: Report, project: Project, name: str, split: _SplitFiles, *, deep: bool
+def _check_split(
+    report: Report, project: Project, name: str, split: _IndexedSplit, *, deep: bool
 ) -> None:
     """Check the index files of a split, and the datasets that they were made from.
 
@@ -371,7 +371,7 @@ def _check_split_files(
 
 
 def _check_contents_of_split(
-    report: Report, project: Project, split: _SplitFiles, *, deep: bool
+    report: Report, project: Project, split: _IndexedSplit, *, deep: bool
 ) -> None:
     """Check what the index files of each dataset of a split contain.
 
@@ -398,7 +398,7 @@ def _check_contents_of_split(
 def _check_contents(
     report: Report,
     project: Project,
-    split: _SplitFiles,
+    split: _IndexedSplit,
     member: MemberPlan,
     files: FileSet,
     *,

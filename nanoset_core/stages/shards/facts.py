@@ -174,12 +174,12 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         batches.
     """
     written_lengths = framed.lengths[framed.is_written]  # (n_written,) tokens of each document
+    n_rejected_lines = len(batch.rejects) - batch.faults  # a fault is a file, and not a line
     return ShardFacts(
         lines=batch.read_lines,
         documents=len(written_lengths),
         skipped=len(framed.lengths) - len(written_lengths),
-        rejected=len(batch.rejects)
-        - batch.faults,  # without files that are not readable to the end
+        rejected=n_rejected_lines,
         purged=batch.erased,
         sequences=int(framed.sequence_counts.sum()),
         tokens=int(written_lengths.sum(dtype=np.int64)),

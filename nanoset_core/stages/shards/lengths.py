@@ -62,13 +62,14 @@ def length_rows(histogram: Sequence[int]) -> list[dict[str, str]]:
     bins_with_documents = [number for number, count in enumerate(histogram) if count]
     first_bin = bins_with_documents[0]
     last_bin = bins_with_documents[-1]
+    largest_count = max(histogram)
     rows = []
     for number in range(first_bin, last_bin + 1):
         shortest, longest = _bounds_of_bin(number)
         row = {
             "tokens": f"{shortest:,} to {longest:,}",
             "documents": f"{histogram[number]:,}",
-            "share": _bar(histogram[number], max(histogram)),
+            "share": _bar(histogram[number], largest_count),
         }
         rows.append(row)
     return rows

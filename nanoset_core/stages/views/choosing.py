@@ -133,8 +133,13 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     cache: dict[str, _ViewSteps] = {}  # views that are chosen from the same view share its lists
     view_rules = [rule_of(project, name, steps_by_view=cache) for name in names]
     schemas = [_schema_for_view(project, dataset, name) for name in names]
+
+    # The columns that any of the rules needs are read once, for all views together.
+    work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
+    columns = _columns_used_by_any(project.config, names)
+    document_tables = document_shards(project, corpus, dataset, columns)
     rules = [view_rule.rule for view_rule in view_rules]
-    selections = _apply_rules(project, dataset, names, rules, scratch)
+    selections = select(document_tables, rules, scratch, work.advance)
 
     places = _places_of_large_documents(project, dataset, selections)
     chosen_views = []
@@ -173,29 +178,17 @@ def _schema_for_view(project: Project, dataset: Manifest, name: str) -> Any:
         raise naming_a_text(error, project, dataset) from None
 
 
-def _apply_rules(
-    project: Project, dataset: Manifest, names: Sequence[str], rules: Sequence[Rule], scratch: Path
-) -> list[Selection]:
-    """Choose documents by the rules of some views, and show the progress.
-
-    The columns that any of the rules needs are read once, for all views together.
+def _columns_used_by_any(config: ProjectConfig, names: Sequence[str]) -> set[str]:
+    """Return the columns that the rules of at least one of some views need, such as {"quality"}.
 
     Args:
-        project: The project, whose output folder has the tables of the documents.
-        dataset: The dataset of the corpus.
+        config: The settings of nanoset.yaml.
         names: The views.
-        rules: The rule of each view.
-        scratch: An empty folder for scratch files.
-
-    Returns:
-        The documents that each view has.
     """
     columns: set[str] = set()
     for name in names:
-        columns |= columns_used(project.config, name)  # such as {"quality"}
-    work = project.progress.work(STAGE, dataset.name, int(dataset.facts["documents"]))
-    document_tables = document_shards(project, dataset.name, dataset, columns)
-    return select(document_tables, rules, scratch, work.advance)
+        columns |= columns_used(config, name)
+    return columns
 
 
 def _places_of_large_documents(

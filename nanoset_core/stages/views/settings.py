@@ -313,7 +313,7 @@ def view_errors(
 
 
 def _circle_error(view: ViewSpec, where: str) -> ConfigError:
-    """Return the error for a view of which another view is chosen, from which it is chosen itself.
+    """Return the error for a view that is chosen from itself, by way of other views.
 
     Args:
         view: The settings of the view.

@@ -377,11 +377,13 @@ def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
         tokens                 4    3    5    2
         tokens until here      4    7    12            more than 10: the third one does not fit
 
-    There may be billions of documents, too many to sort. So two things are found one by one:
+    There may be billions of documents, too many to sort. So first the value of this document is
+    found, and then its hash:
 
-        the value 4     the sums over whole values are 4 (value 5) and 12 (also 4): more than 10
-        the hash 35     among the documents with the value 4, the sums by hash are 3 (hash 17) and
-                        8 (also 35): more than the 6 tokens that are left
+        the value 4     Documents with the value 5 have 4 tokens. With those that have the value 4,
+                        they have 12, which is more than 10.
+        the hash 35     6 tokens are left for the documents with the value 4. Up to the hash 17,
+                        they have 3 tokens, and up to the hash 35, they have 8.
 
     Args:
         budget: A number of documents or tokens.

@@ -240,10 +240,8 @@ class ContextTable:
         contexts = np.asarray(contexts, dtype=np.int64)
         self._check_numbers(contexts)
 
-        # The source of a context is the last one whose first context has the same or a lower
-        # number. Comments show context 5. All arrays have the shape (n_contexts,).
-        n_sources_begun = np.searchsorted(self.first_contexts, contexts, side="right")
-        sources = n_sources_begun - 1  # 1
+        # Comments show context 5. All arrays have the shape (n_contexts,).
+        sources = self.sources_of(contexts)  # 1
 
         # A source consists of streams, such as its files. Find the row, and the stream of the row.
         rows = self._rows_over_all_sources(contexts, sources)  # 3, since web has the rows 0 and 1
@@ -258,6 +256,23 @@ class ContextTable:
         # The last row of a stream may be shorter than the others.
         lengths = np.clip(self.stops[streams] - starts, 0, row_tokens)  # 4
         return ContextPlaces(sources=sources, starts=starts, lengths=lengths)
+
+    def sources_of(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the source of each training sample (context).
+
+        Samples are numbered source by source. If the sources start with the samples 0 and 900, the
+        samples 12 and 950 are from the sources 0 and 1.
+
+        Args:
+            contexts: Numbers of the contexts, which must exist, shape (n_contexts,).
+
+        Returns:
+            Shape (n_contexts,).
+        """
+        n_sources_begun: NDArray[np.int64] = np.searchsorted(
+            self.first_contexts, contexts, side="right"
+        )
+        return n_sources_begun - 1
 
     def _check_numbers(self, contexts: NDArray[np.int64]) -> None:
         """Raise SampleIndexError if one of these contexts does not exist."""

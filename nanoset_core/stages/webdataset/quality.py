@@ -335,7 +335,8 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
         any sample are left out, since a standard error says little about such counts.
     """
     source_sizes = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
-    counts = np.bincount(_sources_of(plan, contexts), minlength=len(source_sizes))  # (n_sources,)
+    sources = plan.table.sources_of(contexts)  # (n_contexts,)
+    counts = np.bincount(sources, minlength=len(source_sizes))  # (n_sources,)
     expected = _count_distributions(source_sizes, n_drawn=len(contexts))
 
     is_measured = expected.variance >= _MIN_VARIANCE
@@ -343,25 +344,6 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
     standard_errors = np.sqrt(expected.variance[is_measured])
     deviations: NDArray[np.float64] = distances / standard_errors
     return deviations
-
-
-def _sources_of(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of the source of each training sample.
-
-    Samples are numbered source by source. If the sources start with the samples 0 and 900, the
-    samples 12 and 950 are from the sources 0 and 1.
-
-    Args:
-        plan: Has the number of the first sample (context) of each source.
-        contexts: Numbers of the samples, shape (n_contexts,).
-
-    Returns:
-        Shape (n_contexts,).
-    """
-    n_sources_begun: NDArray[np.int64] = np.searchsorted(
-        plan.table.first_contexts, contexts, side="right"
-    )
-    return n_sources_begun - 1
 
 
 class _CountDistributions(NamedTuple):
