@@ -23,7 +23,9 @@ from dagster._core.definitions.definitions_load_context import (
 from dagster._core.definitions.partitions.subset.default import DefaultPartitionsSubset
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
 from dagster._core.event_api import PartitionKeyFilter
+from dagster._core.events import DagsterEvent
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
+from dagster._core.instance.utils import RUNLESS_JOB_NAME
 from dagster._core.launcher.base import (
     CheckRunHealthResult,
     LaunchRunContext,
@@ -41,6 +43,7 @@ from dagster._core.storage.asset_check_execution_record import (
 from dagster._core.storage.event_log import EventLogStorage
 from dagster._core.storage.runs import RunStorage
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._core.utils import make_new_run_id
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
 from dagster_shared.check import CheckError
@@ -440,6 +443,25 @@ def latest_evaluation(
         return None
     # The record of a check that has not ended has another kind of object here.
     return record.evaluation if isinstance(record.evaluation, dg.AssetCheckEvaluation) else None
+
+
+def report_check(instance: dg.DagsterInstance, evaluation: dg.AssetCheckEvaluation) -> None:
+    """Add the result of a check to Dagster's history that no run of Dagster has executed.
+
+    Dagster's `report_runless_asset_event` can only store one result of each check and partition,
+    since its index allows a check only once in a run, and all these events have the same run id,
+    "". A second result would raise an error of the database. So each result gets a new run id.
+
+    Args:
+        instance: The instance of Dagster.
+        evaluation: The result of the check.
+    """
+    event = DagsterEvent(
+        event_type_value=dg.DagsterEventType.ASSET_CHECK_EVALUATION.value,
+        event_specific_data=evaluation,
+        job_name=RUNLESS_JOB_NAME,
+    )
+    instance.report_dagster_event(event, run_id=make_new_run_id())
 
 
 def has_failed_last_check(

@@ -18,6 +18,7 @@ from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import AUTOMATION_TAG, RAW_TAG
 from nanoset_assets.ui.metadata import failure, result
 from nanoset_core.errors import MissingError, NanosetError, StaleError
+from nanoset_core.outputs.failed_checks import record_success
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph.nodes import is_requested
 from nanoset_core.project.permission import check_allowed
@@ -108,6 +109,8 @@ class AssetRun:
         self._warn_of_settings()
         self.project_defs.started(self.node)  # counts it: "3 of 71"
         page = self._make_output()
+        if self.project.rebuild:
+            self._forget_failed_check()
         if isinstance(page, dg.MaterializeResult):
             yield page  # it is complete already
         elif self.manifest is not None and self.summary is not None:
@@ -115,6 +118,18 @@ class AssetRun:
                 self.warn(warning)
             yield result(self.project, self.manifest, self.summary, self.seconds, metadata=page)
         # Otherwise nothing was made, because the settings do not request it.
+
+    def _forget_failed_check(self) -> None:
+        """Remove the record of an error in the files that this run has replaced.
+
+        The quick check that follows would keep the record of a deep check, which reads every byte.
+        If that check finds an error, it writes a record of its own.
+        """
+        outputs = self.project.outputs
+        try:
+            record_success(outputs, self.stage.layout.folder, self.node.name)
+        except (NanosetError, OSError) as error:
+            self.warn(f"the record of a failed check cannot be removed: {error}")
 
     def _warn_of_settings(self) -> None:
         """Log warnings about settings of the output that are allowed, but rarely intended.

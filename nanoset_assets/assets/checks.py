@@ -26,16 +26,14 @@ from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import CHECK, RECORDED
 from nanoset_assets.ui.metadata import table, visible_metadata
 from nanoset_core.errors import NanosetError
-from nanoset_core.outputs import failed_checks
 from nanoset_core.project.project import Project
+from nanoset_core.stages.check_records import record_outcome
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.report import Report
+from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import (
-    InParts,
     Key,
     Node,
     Stage,
-    current_version,
     require,
     settings_warnings,
 )
@@ -168,33 +166,37 @@ def _verify(
     """
     project = project_defs.load_in_step(context)
     report = stage.verify(project, key)
+    has_failure_record = _try_to_record(context.log, project, Node(stage, key), report)
+    if report.passed and has_failure_record:
+        report.error(
+            "`nanoset verify --deep` has found an error, which this quick check cannot find",
+            remedy=f"{BUILD}, or materialize the asset: it is made again",
+        )
     if not report.passed:
         # `nanoset build` reports this error, since Dagster's own says only that the run failed.
         project_defs.failures.append((Node(stage, key), _verification_error(report)))
     _log_findings(context.log, report)
-    has_failure_record = _try_to_record(context.log, project, stage, key, has_passed=report.passed)
     return _check_result(report, has_failure_record=has_failure_record)
 
 
-def _try_to_record(
-    log: dg.DagsterLogManager, project: Project, stage: Stage, key: Key, *, has_passed: bool
-) -> bool:
+def _try_to_record(log: dg.DagsterLogManager, project: Project, node: Node, report: Report) -> bool:
     """Record whether an output is right; if that is impossible, log a warning.
 
-    The disk may be full, or read-only for this user. That must not hide what the check has found.
+    Dagster's history has the result, too, but another machine may have another history, and
+    commands such as `nanoset status` do not read it. The disk may be full, or read-only for this
+    user. That must not hide what the check has found.
 
     Args:
         log: The log of the run.
         project: The project.
-        stage: The stage (step of the pipeline) that makes the output.
-        key: Which of its outputs was verified.
-        has_passed: Whether no error was found.
+        node: The output.
+        report: What the check has found.
 
     Returns:
         Whether there is a record of a failure now.
     """
     try:
-        return _record_outcome(project, stage, key, has_passed=has_passed)
+        return record_outcome(project, node, report, is_deep=False)
     except (NanosetError, OSError) as error:
         text = f"this result is not recorded, so `nanoset status` may be wrong: {error}"
         log.warning(visible(text))
@@ -220,43 +222,6 @@ def _check_result(report: Report, *, has_failure_record: bool) -> dg.AssetCheckR
         description=visible(description or NOTHING_WRONG),
         metadata=metadata,
     )
-
-
-def _record_outcome(project: Project, stage: Stage, key: Key, *, has_passed: bool) -> bool:
-    """Record next to the outputs whether one of them is right, for `nanoset status` and builds.
-
-    Dagster's history has the result, too, but another machine may have another history, and
-    commands such as `nanoset status` do not read it.
-
-    Args:
-        project: The project.
-        stage: The stage (step of the pipeline) that makes the output.
-        key: Which of its outputs was verified.
-        has_passed: Whether no error was found.
-
-    Returns:
-        Whether there is a record of a failure now.
-
-    Raises:
-        NanosetError: The record cannot be written to a bucket, or removed from it.
-        OSError: The same for outputs on a disk.
-    """
-    outputs = project.outputs
-    folder = stage.layout.folder
-    name = stage.layout.name_of(key)
-    if has_passed:
-        failed_checks.record_success(outputs, folder, name)
-        return False
-
-    manifest = current_version(project, stage, key).manifest
-    if manifest is not None:
-        failed_checks.record_failure(outputs, folder, name, manifest.digest)
-        return True
-    if isinstance(stage, InParts):
-        # A part, such as a group of tars, has no version of its own.
-        failed_checks.record_failure(outputs, folder, name, None)
-        return True
-    return False  # there is no version, which every command notices by itself
 
 
 def _log_findings(log: dg.DagsterLogManager, report: Report) -> None:

@@ -30,12 +30,14 @@ from nanoset_assets.assets.stage_assets import GROUP
 from nanoset_assets.automation.cursors import OverviewCursor, cursor_text, read_cursor
 from nanoset_assets.automation.ticks import tick_result
 from nanoset_assets.dagster_compat import assets_with_failed_check, latest_runs, repository_of
+from nanoset_assets.history.graph_state import update_checks
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.tags import CHECK as CHECK_OF_FILES
 from nanoset_assets.tags import PROCESS_STARTED_AT
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.project.graph.nodes import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge.interrupted import interrupted_purges
@@ -184,6 +186,10 @@ def _evaluate(
     # them, but it may be off.
     register(instance, project_defs.names, text.corpora, project.config)
 
+    # Errors that `nanoset verify` has found keep Dagster from building anything from the outputs.
+    outputs = requested_nodes(project.config, list(text.corpora))
+    update_checks(project, outputs, instance, project_defs.names)
+
     # Make the page, and report it if it differs from the last one that was reported.
     page = overview_content(project_defs, automation, project, instance, repository)
     page_digest = _digest((page.metadata, page.stale, page.warnings))
@@ -267,7 +273,7 @@ def _quick_digest(
         an edit of the settings, or a new file of text
         the start or the end of a run that makes an asset of the project
         the start or the end of a run of another team's asset that is made from one (a dependent)
-        a check that has found damaged files
+        a check that has found damaged files, also by `nanoset verify`
         a purge (which erases documents) that was interrupted
 
     It may miss a change, such as an output that somebody has deleted. So the page is also made once
@@ -290,10 +296,21 @@ def _quick_digest(
         project.config,
         *_state_of_text(text),
         *_state_of_assets(instance, assets),
+        _recorded_errors(project),
         note,
         purges,
     )
     return _digest(state)
+
+
+def _recorded_errors(project: Project) -> list[str]:
+    """Return values that change if `nanoset verify` finds an error, or that it was fixed.
+
+    Args:
+        project: The project, whose root has the records.
+    """
+    version_by_output = FailedChecks.read(project.outputs).version_by_output
+    return sorted(map(str, version_by_output.items()))
 
 
 def _state_of_text(text: RawText) -> tuple[object, ...]:

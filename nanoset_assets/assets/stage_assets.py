@@ -288,9 +288,11 @@ def _is_repaired_by_run(
         output: The output.
 
     Returns:
-        Always False for outputs whose check usually fails for another reason than damage, such as
-        texts or settings that have to be changed.
+        For outputs whose check usually fails for another reason than damage, such as texts or
+        settings that have to be changed, only True if a deep check has found the error.
     """
+    if _has_failure_record(project, output, only_deep=True):
+        return True
     if not shape_of(output.stage).is_repaired_by_rebuild:
         return False
     check = dg.AssetCheckKey(names.asset(asset_path(output)), CHECK)
@@ -299,7 +301,7 @@ def _is_repaired_by_run(
     return _has_failure_record(project, output)
 
 
-def _has_failure_record(project: Project, output: Node) -> bool:
+def _has_failure_record(project: Project, output: Node, *, only_deep: bool = False) -> bool:
     """Return whether a file next to the outputs says that a check of an output has failed.
 
     Any machine may have executed the check, also one with another history of Dagster. A record of
@@ -308,11 +310,14 @@ def _has_failure_record(project: Project, output: Node) -> bool:
     Args:
         project: The project, whose root has the records.
         output: The output. An output in parts, such as a group of tars, has no versions.
+        only_deep: Whether only errors count that a check of every byte has found.
     """
     failed_checks = FailedChecks.read(project.outputs)
     folder = output.stage.layout.folder
     if not failed_checks.includes_output(folder, output.name):
         return False  # usually: then the output, which may be in a bucket, need not be read
+    if only_deep and (folder, output.name) not in failed_checks.found_by_deep_check:
+        return False
     if isinstance(output.stage, InParts):
         return True
     manifest = current_version(project, output.stage, output.key).manifest

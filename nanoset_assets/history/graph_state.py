@@ -7,7 +7,7 @@ is added to it: for example, the dataset of `web` as a materialisation of `index
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from nanoset_assets.dagster_compat import (
     assets_with_failed_check,
     latest_data_versions,
     latest_evaluation,
+    report_check,
 )
 from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK, RECORDED
@@ -30,7 +31,7 @@ from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.graph.step import Step
 from nanoset_core.project.project import Project
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
-from nanoset_core.stages.stage import Node
+from nanoset_core.stages.stage import InParts, Node, current_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ def load_graph_state(
 
         web was built on another machine                         a materialization of web
         code failed its check, and then passed nanoset verify    a check that code has passed
+        nanoset verify found an error in books                   a check that books has failed
 
     Args:
         graph: The outputs of the project.
@@ -108,10 +110,11 @@ def load_graph_state(
     record_existing_outputs(graph, step_by_node, instance, names, active_runs)
 
     failed_check = outputs_with_failed_check(step_by_node, instance, names)
+    _record_failed_checks(graph.project, step_by_node, failed_check, instance, names, active_runs)
     failed_but_up_to_date = [node for node in failed_check if step_by_node[node].is_up_to_date]
     verified = _verified_later(graph.project, failed_but_up_to_date, instance, names, active_runs)
     for node in verified:
-        _record_passed_check(node, instance, names)
+        _record_check(node, instance, names, passed=True)
     return GraphState(step_by_node, failed_check=failed_check - verified)
 
 
@@ -263,23 +266,98 @@ def _has_left_record(node: Node, instance: dg.DagsterInstance, names: Names) -> 
     return evaluation is not None and RECORDED in evaluation.metadata
 
 
-def _record_passed_check(node: Node, instance: dg.DagsterInstance, names: Names) -> None:
-    """Let Dagster know that an output is right, which was verified without it.
+def update_checks(
+    project: Project, nodes: Iterable[Node], instance: dg.DagsterInstance, names: Names
+) -> None:
+    """Let Dagster know of checks that were executed without it, such as by `nanoset verify`.
+
+    Args:
+        project: The project, whose root has records of the errors.
+        nodes: The outputs to look at.
+        instance: The instance of Dagster, to whose history checks are added.
+        names: The names of the project in Dagster.
+    """
+    nodes = list(nodes)
+    active_runs = ActiveRuns.look_up(instance, names)
+    failed = outputs_with_failed_check(nodes, instance, names)
+    _record_failed_checks(project, nodes, failed, instance, names, active_runs)
+    for node in _verified_later(project, list(failed), instance, names, active_runs):
+        is_built = current_version(project, node.stage, node.key).is_built
+        if is_built or isinstance(node.stage, InParts):
+            _record_check(node, instance, names, passed=True)
+
+
+def _record_failed_checks(
+    project: Project,
+    nodes: Iterable[Node],
+    known_failures: Collection[Node],
+    instance: dg.DagsterInstance,
+    names: Names,
+    active_runs: ActiveRuns,
+) -> None:
+    """Let Dagster know of errors that `nanoset verify`, or a build on another machine, has found.
+
+    Dagster then builds nothing from these outputs, also by conditions of assets.
+
+    Args:
+        project: The project, whose root has the records of errors.
+        nodes: The outputs to look at.
+        known_failures: Outputs whose last check has failed by Dagster's history.
+        instance: The instance of Dagster, to whose history the checks are added.
+        names: The names of the project in Dagster.
+        active_runs: The active runs. What they make, they check themselves.
+    """
+    failed_checks = FailedChecks.read(project.outputs)
+    if not failed_checks.version_by_output:
+        return
+    for node in nodes:
+        if node in known_failures or _is_being_made(node, active_runs):
+            continue
+        if _is_version_with_error(project, node, failed_checks):
+            _record_check(node, instance, names, passed=False)
+
+
+def _is_version_with_error(project: Project, node: Node, failed_checks: FailedChecks) -> bool:
+    """Return whether the last check of the current version of an output has found an error.
+
+    Args:
+        project: The project.
+        node: The output.
+        failed_checks: The records of errors.
+    """
+    folder = node.stage.layout.folder
+    if not failed_checks.includes_output(folder, node.name):
+        return False
+    if isinstance(node.stage, InParts):
+        return True  # a part has no version of its own
+    manifest = current_version(project, node.stage, node.key).manifest
+    return manifest is not None and failed_checks.includes(folder, node.name, manifest.digest)
+
+
+def _record_check(node: Node, instance: dg.DagsterInstance, names: Names, *, passed: bool) -> None:
+    """Let Dagster know the result of a check that was executed without it.
 
     Args:
         node: The output.
         instance: The instance of Dagster, to whose history the check is added.
         names: The names of the project in Dagster.
+        passed: Whether no error was found.
     """
+    description = "verified by `nanoset verify`, or on another machine"
+    metadata = {}
+    if not passed:
+        description = "`nanoset verify`, or a build on another machine, has found an error"
+        metadata[RECORDED] = True
     evaluation = dg.AssetCheckEvaluation(
         asset_key=names.asset(asset_path(node)),
         check_name=CHECK,
-        passed=True,
-        description="verified by `nanoset verify`, or on another machine",
+        passed=passed,
+        description=description,
+        metadata=metadata,
         blocking=True,
         partition=partition_of(node),
     )
-    instance.report_runless_asset_event(evaluation)
+    report_check(instance, evaluation)
 
 
 def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:

@@ -1,24 +1,27 @@
 """Records of outputs whose last check has found an error, stored below a project's root.
 
 Damaged files may have the right sizes, so that an output looks up to date. A build verifies each
-output that it makes, and records here if that fails. So `nanoset status`, a dry run, and the next
-build, also on another machine, know that the output is not right:
+output that it makes, and records here if that fails. `nanoset verify` does the same. So `nanoset
+status`, a dry run, and the next build, also on another machine, know that the output is not right:
 
     <root>/failed_checks/1f0c….json    {"stage": "packed", "name": "web", "version": "3f9c…"}
 
-When a check of the output passes, its record is removed. The record does not say what was wrong,
-since that may quote text: `nanoset verify` finds it again.
+When a check of the output passes, its record is removed. If a deep check has found the error, a
+quick check, which does not read every byte, may miss it: then only a deep check or a rebuild
+removes the record. It does not say what was wrong, since that may quote text: `nanoset verify`
+finds it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from nanoset_core.outputs.notebook import Note, Notebook
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.records.json_records import JsonForm
+from nanoset_core.records.stored_fields import stored
 
 FOLDER = "failed_checks"
 """Folder of the records, below the root."""
@@ -36,6 +39,8 @@ class FailedCheck(Note):
     """The rest of its path, such as `web`."""
     version: str | None
     """Digest of the version that was checked; None for a part, which has no version of its own."""
+    is_deep: bool = field(default=False, metadata=stored(omit_default=True))
+    """Whether the check has read every byte, so that a quick check may miss the error."""
 
     def identity(self) -> Any:
         """Return what identifies the output: only its last check is recorded."""
@@ -52,6 +57,8 @@ class FailedChecks:
 
     version_by_output: Mapping[tuple[str, str], str | None]
     """(folder of the stage, name of the output) → digest of the version that was checked."""
+    found_by_deep_check: frozenset[tuple[str, str]] = frozenset()
+    """(folder, name) of the outputs whose check has read every byte."""
 
     @staticmethod
     def read(outputs: OutputRoot) -> FailedChecks:
@@ -61,7 +68,9 @@ class FailedChecks:
             outputs: The root of the project's outputs.
         """
         records = NOTEBOOK.read(outputs)
-        return FailedChecks({(record.stage, record.name): record.version for record in records})
+        version_by_output = {(record.stage, record.name): record.version for record in records}
+        deep = frozenset((record.stage, record.name) for record in records if record.is_deep)
+        return FailedChecks(version_by_output, deep)
 
     def includes_output(self, stage: str, name: str) -> bool:
         """Return whether the last check of an output has found an error in any version.
@@ -84,8 +93,22 @@ class FailedChecks:
             return False
         return self.version_by_output[stage, name] in (None, digest)
 
+    def needs_deep_check(self, stage: str, name: str, digest: str | None) -> bool:
+        """Return whether an error in a version was found by a check that has read every byte.
 
-def record_failure(outputs: OutputRoot, stage: str, name: str, digest: str | None) -> None:
+        Args:
+            stage: First folder of the output's path.
+            name: The rest of its path.
+            digest: Digest of the version; None for a part, which has no version.
+        """
+        if (stage, name) not in self.found_by_deep_check:
+            return False
+        return self.version_by_output[stage, name] in (None, digest)
+
+
+def record_failure(
+    outputs: OutputRoot, stage: str, name: str, digest: str | None, *, is_deep: bool = False
+) -> None:
     """Record that a check of an output has found an error.
 
     Args:
@@ -93,8 +116,9 @@ def record_failure(outputs: OutputRoot, stage: str, name: str, digest: str | Non
         stage: First folder of the output's path.
         name: The rest of its path.
         digest: Digest of the version that was checked; None for a part, which has no version.
+        is_deep: Whether the check has read every byte, so that a quick check may miss the error.
     """
-    NOTEBOOK.add(outputs, FailedCheck(stage, name, digest))
+    NOTEBOOK.add(outputs, FailedCheck(stage, name, digest, is_deep))
 
 
 def record_success(outputs: OutputRoot, stage: str, name: str) -> None:

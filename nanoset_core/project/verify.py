@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from nanoset_core.errors import ConfigError, NanosetError, remedy_for_name
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import SILENT
-from nanoset_core.outputs.failed_checks import FailedChecks, record_success
+from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.permission import check_built_is_allowed
 from nanoset_core.project.project import Project
+from nanoset_core.stages.check_records import record_outcome
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.verify import verify_raw_folder
 from nanoset_core.stages.mappings.stage import INDEX_MAPPINGS
@@ -134,29 +135,85 @@ class Target:
         with report.catching(remedy=BUILD):
             outputs.check_link(manifest)
 
-    def record_success(self, report: Report, failed_checks: FailedChecks) -> None:
-        """Remove the records of earlier checks that failed, since all outputs have passed now.
+    def record_outcome(self, report: Report, failed_checks: FailedChecks, *, deep: bool) -> None:
+        """Record errors below the root, or remove the records of errors that were fixed.
+
+        As long as an error is recorded, builds use nothing of the output, and repair it.
 
         Args:
-            report: The report on the outputs. If a record cannot be removed, for example because
-                the root is read-only for this user, a warning is added. If a part fails its own
-                check again, its errors are added.
+            report: The report on the outputs. If the outcome cannot be recorded, for example
+                because the root is read-only for this user, a warning is added. If a part fails its
+                own check again, its errors are added.
             failed_checks: The records of all outputs.
+            deep: Whether every byte was read.
         """
-        outputs = self.project.outputs
         try:
-            for node in [*self.nodes, *self.parts]:
-                folder = node.stage.layout.folder
-                has_failed = failed_checks.includes_output(folder, node.name)
-                if has_failed and self._passes_again(node, report):
-                    record_success(outputs, folder, node.name)
+            if report.passed:
+                self._record_success(report, failed_checks, deep=deep)
+            else:
+                self._record_failure(report, deep=deep)
         except (NanosetError, OSError) as error:
             report.warn(
-                "an earlier check of this output has failed, and this result cannot be recorded, "
-                "so that `nanoset status` still says so",
+                "this result cannot be recorded, so `nanoset status` and builds do not know it",
                 found=error,
                 remedy="let a user verify it who may write to the root",
             )
+
+    def _record_success(self, report: Report, failed_checks: FailedChecks, *, deep: bool) -> None:
+        """Remove the records of earlier checks that failed, since all outputs have passed now.
+
+        Args:
+            report: The report on the outputs, to which the errors of a part are added.
+            failed_checks: The records of all outputs.
+            deep: Whether every byte was read.
+        """
+        for node in [*self.nodes, *self.parts]:
+            has_failed = failed_checks.includes_output(node.stage.layout.folder, node.name)
+            if not has_failed or not self._passes_again(node, report):
+                continue
+            passed = Report(node.stage.report_name(node.key))
+            is_still_recorded = record_outcome(self.project, node, passed, is_deep=deep)
+            if is_still_recorded:
+                report.warn(
+                    "an earlier deep check has found an error, which this quick check may miss",
+                    where=node.stage.report_name(node.key),
+                    remedy=f"{BUILD}, which makes it again; or run `nanoset verify --deep`",
+                )
+
+    def _record_failure(self, report: Report, *, deep: bool) -> None:
+        """Record which outputs have errors, so that the next build makes them again.
+
+        Args:
+            report: The report on the outputs. Each error names the output that has it.
+            deep: Whether every byte was read.
+        """
+        for node in self.nodes:
+            name = node.stage.report_name(node.key)
+            errors = [error for error in report.errors if error.output == name]
+            report_on_node = Report(name, errors)
+            is_recorded = record_outcome(self.project, node, report_on_node, is_deep=deep)
+            if is_recorded and node == self.nodes[-1]:
+                self._record_failure_of_parts(report_on_node, deep=deep)
+
+    def _record_failure_of_parts(self, report: Report, *, deep: bool) -> None:
+        """Record which parts of a damaged output have to be made again, such as groups of tars.
+
+        The check of a part is quick. If no part fails it, any of them may have the damage, so all
+        are recorded.
+
+        Args:
+            report: The report on the whole output, which has an error.
+            deep: Whether every byte was read.
+        """
+        report_by_part = {}
+        for part in self.parts:
+            report_by_part[part] = part.stage.verify(self.project, part.key)
+        is_located = any(part_report.has_damage for part_report in report_by_part.values())
+        for part, part_report in report_by_part.items():
+            if not is_located:
+                record_outcome(self.project, part, report, is_deep=deep)
+            elif part_report.has_damage:
+                record_outcome(self.project, part, part_report, is_deep=False)
 
     def _passes_again(self, node: Node, report: Report) -> bool:
         """Return whether an output that failed a check earlier is certainly fine now.
@@ -379,10 +436,9 @@ def verify_project(
     access = project.outputs.access
     address = access.url(access.folder)
     chosen = targets(project, select)
-    failed_checks = FailedChecks.read(project.outputs)  # of builds; usually none
+    failed_checks = FailedChecks.read(project.outputs)  # usually none
     for target, report in zip(chosen, _reports(project, chosen, deep=deep), strict=True):
-        if report.passed:
-            target.record_success(report, failed_checks)
+        target.record_outcome(report, failed_checks, deep=deep)
         yield report.with_places(access.folder, address)
 
 

@@ -16,7 +16,14 @@ from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
-from nanoset_core.errors import NanosetError, StorageError
+from nanoset_core.errors import (
+    ConfigError,
+    ForbiddenError,
+    InputError,
+    MissingError,
+    NanosetError,
+    StorageError,
+)
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.storage.requests import in_parallel
@@ -33,6 +40,10 @@ DELETE_FILE = f"delete the file, and {BUILD}"
 """Remedy for a wrong file that a build writes again without the other files of its output."""
 PART_BYTES = 128 << 20
 """About how many bytes one part of a divided check reads."""
+_NO_DAMAGE = (ConfigError, ForbiddenError, InputError, MissingError, StorageError)
+"""Exceptions that say nothing about the bytes of an output: its settings or its raw text are wrong,
+or a server did not answer. If a file is missing, everything that needs the output notices that.
+"""
 Severity = Literal["error", "warning"]
 Figure = int | float | str
 
@@ -58,6 +69,10 @@ class Finding:
     """What should be there."""
     remedy: str | None = None
     """What the user should do."""
+    is_damage: bool = True
+    """Whether an error is about what the output contains. False if it could not be examined: for
+    example, a server did not answer.
+    """
 
     def __str__(self) -> str:
         """Return the finding as lines of text: what is wrong, then each known detail.
@@ -116,6 +131,11 @@ class Report:
         """Whether the output has no error; warnings are allowed."""
         return not self.errors
 
+    @property
+    def has_damage(self) -> bool:
+        """Whether an error is about what the output contains."""
+        return any(error.is_damage for error in self.errors)
+
     def error(
         self,
         what: str,
@@ -167,6 +187,7 @@ class Report:
         found: object = None,
         expected: object = None,
         remedy: str | None = None,
+        is_damage: bool = True,
     ) -> None:
         """Add a finding whose severity is decided at run time.
 
@@ -177,6 +198,7 @@ class Report:
             found: The faulty value, or what is known about it; converted by `str`.
             expected: What should be there; converted by `str`.
             remedy: What the user should do.
+            is_damage: Whether an error is about what the output contains.
         """
         finding = Finding(
             severity=severity,
@@ -186,6 +208,7 @@ class Report:
             found=_text_or_none(found),
             expected=_text_or_none(expected),
             remedy=remedy,
+            is_damage=is_damage,
         )
         self.findings.append(finding)
 
@@ -241,6 +264,7 @@ class Report:
             found=error.found,
             expected=error.expected,
             remedy=error.remedy or remedy,
+            is_damage=not isinstance(error, _NO_DAMAGE),
         )
 
     @contextmanager
@@ -324,7 +348,10 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as values that JSON can express, for `nanoset verify --json`."""
-        return {"output": self.output, "passed": self.passed, **asdict(self)}
+        content = asdict(self)
+        for finding in content["findings"]:
+            del finding["is_damage"]  # only decides whether the error is recorded
+        return {"output": self.output, "passed": self.passed, **content}
 
 
 def _text_or_none(value: object) -> str | None:

@@ -16,6 +16,7 @@ from helpers.sample_platform import Platform, open_copy
 from helpers.sample_project import OF_BOOKS, write_project
 from nanoset_assets.assets.checks import VerificationError
 from nanoset_assets.assets.output_names import asset_path, partition_of
+from nanoset_assets.assets.overview import OVERVIEW
 from nanoset_assets.build.builder import build, dry_run
 from nanoset_assets.build.report import BuildReport
 from nanoset_assets.dagster_compat import assets_with_failed_check, has_failed_last_check
@@ -368,6 +369,89 @@ def test_a_build_with_another_history_repairs_what_a_check_has_found(built_platf
 
     assert set(report.made) == {"indexed_dataset [web]"}
     assert tokens_file.read_bytes() == content
+
+
+def damage_and_verify(platform: Platform) -> tuple[Path, bytes]:
+    """Swap two tokens of the dataset of `web`, which only `nanoset verify --deep` finds for sure.
+
+    Returns:
+        The damaged file, and what it contained before.
+    """
+    tokens_file = platform.config.root_folder / "datasets/web/current/web_text_document.bin"
+    content = tokens_file.read_bytes()
+    overwrite(tokens_file, 1000, content[1002:1004] + content[1000:1002])
+    assert tokens_file.read_bytes() != content
+    project = Project.open(platform.config_file)
+    (report,) = verify_project(project, select=["web"], deep=True)
+    assert not report.passed
+    return tokens_file, content
+
+
+def test_a_build_repairs_a_file_whose_damage_verify_has_found(built_platform):
+    tokens_file, content = damage_and_verify(built_platform)
+
+    report = build(Project.open(built_platform.config_file), built_platform.instance)
+
+    assert set(report.made) == {"indexed_dataset [web]"}
+    assert not report.failed
+    assert tokens_file.read_bytes() == content
+    assert row_of_web(built_platform.config_file).state == "up to date"
+
+
+def test_a_build_repairs_a_shard_whose_damage_verify_has_found(built_platform):
+    (shard, *_) = sorted(built_platform.config.root_folder.glob("shards/web/*/*.bin"))
+    content = shard.read_bytes()
+    overwrite(shard, 100, content[102:104] + content[100:102])
+    assert shard.read_bytes() != content
+    project = Project.open(built_platform.config_file)
+    (report,) = verify_project(project, select=["web"], deep=True)
+    assert not report.passed
+
+    build(Project.open(built_platform.config_file), built_platform.instance)
+
+    assert shard.read_bytes() == content
+    project = Project.open(built_platform.config_file)
+    (report,) = verify_project(project, select=["web"], deep=True)
+    assert report.passed
+
+
+def test_the_sensor_repairs_a_file_whose_damage_verify_has_found(built_platform):
+    tokens_file, content = damage_and_verify(built_platform)
+
+    assert built_platform.automation() == {"indexed_dataset": {"web"}}
+    dataset_check = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
+    assert has_failed_last_check(built_platform.instance, dataset_check, "web")
+    built_platform.carry_out()
+
+    assert tokens_file.read_bytes() == content
+    assert built_platform.automation() == {}
+    assert not has_failed_last_check(built_platform.instance, dataset_check, "web")
+
+
+def test_the_overview_lets_dagster_know_what_verify_has_found(built_platform):
+    dataset_check = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
+    built_platform.evaluate(OVERVIEW)
+    tokens_file, content = damage_and_verify(built_platform)
+
+    built_platform.evaluate(OVERVIEW)
+    assert has_failed_last_check(built_platform.instance, dataset_check, "web")
+
+    tokens_file.write_bytes(content)
+    list(verify_project(Project.open(built_platform.config_file), select=["web"], deep=True))
+    built_platform.evaluate(OVERVIEW)
+    assert not has_failed_last_check(built_platform.instance, dataset_check, "web")
+
+    # Dagster's own function for results without a run cannot store a second one.
+    damage_and_verify(built_platform)
+    built_platform.evaluate(OVERVIEW)
+    assert has_failed_last_check(built_platform.instance, dataset_check, "web")
+
+
+def test_a_quick_check_in_dagster_does_not_pass_what_a_deep_one_has_found(built_platform):
+    damage_and_verify(built_platform)
+
+    assert not built_platform.check_dataset("web").passed
+    assert row_of_web(built_platform.config_file).state == "stale"
 
 
 def damage_tars_and_check(platform: Platform) -> tuple[Path, bytes]:

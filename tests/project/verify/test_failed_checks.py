@@ -1,13 +1,15 @@
-"""`nanoset verify` removes the records of checks that have failed, of outputs that pass now."""
+"""`nanoset verify` records errors of outputs, and removes the records of outputs that pass now."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 import pytest
 
 from helpers.built_project import first_file, overwrite
-from nanoset_core.outputs.failed_checks import FailedChecks, record_failure
+from nanoset_core.errors import StorageError
+from nanoset_core.outputs.failed_checks import FOLDER, FailedChecks, record_failure
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.webdataset.make import group_facts
@@ -70,9 +72,96 @@ def test_a_record_that_cannot_be_removed_is_a_warning(project_with_failed_checks
     def refuse(*_arguments: object) -> None:
         raise PermissionError("read-only")
 
-    monkeypatch.setattr("nanoset_core.project.verify.record_success", refuse)
+    monkeypatch.setattr("nanoset_core.outputs.failed_checks.record_success", refuse)
 
     report = next(verify_project(project_with_failed_checks, select=["web"]))
 
     assert report.passed
     assert "this result cannot be recorded" in report.warnings[-1].what
+
+
+def damage(project: Project) -> bytes:
+    """Change tokens of the dataset of `web` to other tokens; return what the file contained."""
+    tokens = first_file(project, "datasets/web/*/*.bin")
+    content = tokens.read_bytes()
+    middle = len(content) // 2 // 4 * 4
+    swapped = content[:middle] + content[middle + 2 : middle + 4] + content[middle : middle + 2]
+    tokens.write_bytes(swapped + content[middle + 4 :])
+    assert tokens.read_bytes() != content
+    return content
+
+
+def test_an_error_in_an_output_is_recorded(copy):
+    project = copy()
+    overwrite(first_file(project, "datasets/web/*/*.bin"), 0, b"\xff" * 100)
+
+    list(verify_project(project))
+
+    # The .pbin file is compared with the dataset: so it has an error, too.
+    assert recorded_outputs(project) == {("datasets", "web"), ("packed", "web")}
+
+
+def test_a_quick_check_keeps_the_record_of_a_deep_one(copy):
+    project = copy()
+    content = damage(project)
+    report = next(verify_project(project, select=["web"], deep=True))
+    assert not report.passed
+
+    quick_report = next(verify_project(project, select=["web"]))
+
+    assert ("datasets", "web") in recorded_outputs(project)
+    if quick_report.passed:
+        assert "deep check" in quick_report.warnings[-1].what
+
+    first_file(project, "datasets/web/*/*.bin").write_bytes(content)
+    repaired_report = next(verify_project(project, select=["web"], deep=True))
+    assert repaired_report.passed
+    assert recorded_outputs(project) == set()
+
+
+def test_an_unreachable_store_is_no_error_of_the_output(copy, monkeypatch):
+    project = copy()
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise StorageError("the server does not answer", remedy="try again")
+
+    monkeypatch.setattr("nanoset_core.stages.dataset.verify.current_manifest", refuse)
+
+    report = next(verify_project(project, select=["web"]))
+
+    assert not report.passed
+    assert recorded_outputs(project) == set()
+
+
+def test_an_output_that_was_not_built_is_not_recorded(copy):
+    project = copy()
+    shutil.rmtree(project.outputs.folder / "datasets/web")
+
+    report = next(verify_project(project, select=["web"]))
+
+    assert not report.passed
+    assert recorded_outputs(project) == set()
+
+
+def test_a_damaged_group_of_tars_is_recorded(copy):
+    project = copy()
+    damaged_tar = min(group_facts(project, "shuffled", 1))
+    overwrite(damaged_tar, 512, b"\xff" * 100)
+
+    list(verify_project(project, select=["shuffled"]))
+
+    assert recorded_outputs(project) == {
+        ("webdatasets", "shuffled"),
+        ("webdatasets", "shuffled/tars/1"),
+    }
+
+
+def test_an_error_that_cannot_be_recorded_is_reported_with_a_warning(copy, monkeypatch):
+    project = copy()
+    overwrite(first_file(project, "datasets/web/*/*.bin"), 0, b"\xff" * 100)
+    (project.outputs.folder / FOLDER).touch()  # as on a root that is read-only
+
+    report = next(verify_project(project, select=["web"]))
+
+    assert not report.passed
+    assert "cannot be recorded" in report.warnings[-1].what
