@@ -24,13 +24,14 @@ from nanoset_core.document_tables.scan import TOKENS_COLUMN, DocumentScan
 from nanoset_core.errors import ConfigError, one_of, remedy_for_name
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.attributes.column_sources import built_columns
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.scratch_arrays import ScratchArray
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, current_version, require
 from nanoset_core.stages.views.budgets import CHUNK_DOCUMENTS
-from nanoset_core.stages.views.ranked_column import NAN, NULL, RankedColumn
+from nanoset_core.stages.views.ranked_column import RankedColumn
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, tokenized_shards
 from nanoset_core.statistics.distinct import DistinctCounter
@@ -125,9 +126,6 @@ def corpus_columns(
     """
     _check_corpus(project, corpus)
     tokenized = require(project, TOKENIZED, Key(corpus))  # the present build of the tokens
-
-    # Every document has some columns, such as `file`. Other columns are requested by nanoset.yaml.
-    # Some of these may not exist yet, because they were requested after the last build.
     built = built_columns(project, corpus)
     unbuilt = _unbuilt_columns(project, corpus, built)
     if names is None:
@@ -157,14 +155,12 @@ def _read_columns(
     """
     n_documents = int(tokenized.facts["documents"])
     work = project.progress.work(ACTIVITY, corpus, n_documents)
-    # Columns such as a score are in tables of their own, which are joined to that of the documents.
-    further_columns = [name for name in names if name not in DOCUMENT_COLUMNS]
-    # Always read the number of tokens of each document: tokens of each value are counted, too.
-    scan = DocumentScan({TOKENS_COLUMN, *names})
+    columns_of_other_tables = [name for name in names if name not in DOCUMENT_COLUMNS]
+    scan = DocumentScan({TOKENS_COLUMN, *names})  # the tokens of each value are counted, too
     with tempfile.TemporaryDirectory(prefix="nanoset-columns-") as scratch:
-        reading = ColumnReading(names, Path(scratch), n_values)  # collects the statistics
-        for shard in tokenized_shards(project, corpus, tokenized, further_columns):
-            for batch in scan.batches(shard.relation):  # some rows at a time
+        reading = ColumnReading(names, Path(scratch), n_values)
+        for shard in tokenized_shards(project, corpus, tokenized, columns_of_other_tables):
+            for batch in scan.batches(shard.relation):
                 reading.add(batch.columns)
                 work.advance(len(batch.rows))
         return reading.statistics()
@@ -182,18 +178,27 @@ def _unbuilt_columns(project: Project, corpus: str, built: Collection[str]) -> l
         Names of columns, such as ["lang"]; and "attributes of web" if further tables for the
         collection `web` have not been read yet.
     """
-    # Keys of the JSON lines, as in `documents.columns: [lang]`.
-    requested = project.config.documents_of(corpus).columns
+    requested = project.config.documents_of(corpus).columns  # such as ["lang", "url"]
     unbuilt = [name for name in requested if name not in built]
-
-    # Columns of other tables, such as another team's scores. Which columns these have is not known
-    # before they are built.
-    has_tables = corpus in project.config.attributes
-    if has_tables:
-        version = current_version(project, ATTRIBUTES, Key(corpus))
-        if version.manifest is None:
-            unbuilt.append(f"attributes of {corpus}")
+    if _has_unread_tables(project, corpus):
+        unbuilt.append(f"attributes of {corpus}")
     return unbuilt
+
+
+def _has_unread_tables(project: Project, corpus: str) -> bool:
+    """Return whether further tables of a text collection, such as scores, have not been read yet.
+
+    The settings name the files of these tables. Which columns they have is not known before a build
+    has read them.
+
+    Args:
+        project: Its nanoset.yaml may name such tables, in the section `attributes`.
+        corpus: Name of the text collection.
+    """
+    if corpus not in project.config.attributes:
+        return False
+    version = current_version(project, ATTRIBUTES, Key(corpus))
+    return version.manifest is None
 
 
 def _check_corpus(project: Project, name: str) -> None:
@@ -207,27 +212,39 @@ def _check_corpus(project: Project, name: str) -> None:
         ConfigError: There is no such corpus. The error suggests a similar name.
     """
     outputs = project.outputs
-    folder = outputs.folder / TOKENIZED.layout.folder
     corpora = outputs.names(TOKENIZED.layout.folder)
     if name in corpora:
         return
 
-    if name in project.config.derived:
-        # It is a selection of the documents of a corpus, and has no columns of its own.
-        corpus = base_of(project.config.derived, name)
-        remedy = f"its documents have the columns of its corpus: run `nanoset columns {corpus}`"
-    else:
-        remedy = "run `nanoset build` first"
-        if corpora:
-            remedy = f"name one of these, or {remedy}"
-        remedy = remedy_for_name(name, corpora, remedy)
+    folder = outputs.folder / TOKENIZED.layout.folder / name
     raise ConfigError(
         "no such corpus, or it is not tokenized yet",
-        where=outputs.access.url(folder / name),
+        where=outputs.access.url(folder),
         found=repr(name),
         expected=one_of(corpora, "a built corpus; there is none yet"),
-        remedy=remedy,
+        remedy=_remedy_for_corpus(project.config, name, corpora),
     )
+
+
+def _remedy_for_corpus(config: ProjectConfig, name: str, corpora: Collection[str]) -> str:
+    """Return what a user can do who has asked for the columns of an unknown text collection.
+
+    The name may be that of a selection of documents, which has no columns of its own. Then the
+    remedy is to ask for the collection from which the documents were selected.
+
+    Args:
+        config: The settings of the project.
+        name: The name that the user gave.
+        corpora: Names of the text collections (corpora) that exist.
+    """
+    if name in config.derived:
+        corpus = base_of(config.derived, name)
+        return f"its documents have the columns of its corpus: run `nanoset columns {corpus}`"
+
+    remedy = "run `nanoset build` first"
+    if corpora:
+        remedy = f"name one of these, or {remedy}"
+    return remedy_for_name(name, corpora, remedy)
 
 
 def _check_names(
@@ -283,12 +300,11 @@ class _ColumnReader(Protocol):
         """
         ...
 
-    def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
+    def statistics(self, name: str) -> ColumnStatistics:
         """Return the statistics of all values that were added.
 
         Args:
             name: Name of the column.
-            tokens: How many tokens each of all documents has, shape (n_documents,).
         """
         ...
 
@@ -322,45 +338,47 @@ class ColumnReading:
             arrays: Name of each column → Arrow array with the values of these documents. The number
                 of tokens of each document is always among the columns.
         """
+        if not self._readers:
+            self._create_readers(arrays)
         tokens = arrays[TOKENS_COLUMN].to_numpy()  # (n_documents,)
         self._tokens.append(tokens)
+        for name, reader in self._readers.items():
+            reader.add(arrays[name], tokens)
+
+    def _create_readers(self, arrays: Mapping[str, Any]) -> None:
+        """Create an object for each column that computes statistics, as the type of it requires.
+
+        Args:
+            arrays: Name of each column → Arrow array with the values of the first documents.
+        """
         for number, name in enumerate(self._names):
-            values = arrays[name]
-            if name not in self._readers:
-                # These are the first documents. They show the type of the column, on which depends
-                # how its statistics are computed.
-                scratch_file = self._scratch / str(number)  # a name may not be a valid file name
-                self._readers[name] = _reader_for_type(values.type, scratch_file, self._n_values)
-            self._readers[name].add(values, tokens)
+            scratch_file = self._scratch / str(number)  # a name may not be a valid file name
+            self._readers[name] = self._reader_for_type(arrays[name].type, scratch_file)
+
+    def _reader_for_type(self, arrow_type: Any, scratch_file: Path) -> _ColumnReader:
+        """Return an object that collects the statistics of a column while its values are read.
+
+        Which statistics make sense depends on the type of the column:
+
+            numbers              minimum, maximum, quantiles and a histogram. These need all values
+                                 in order, so the values are written to a scratch file.
+            texts and booleans   the most frequent values, which are counted while they are read.
+
+        Args:
+            arrow_type: The type of the column, an Arrow type such as int64, bool or large_string.
+            scratch_file: Where the values of a column of numbers can be written.
+        """
+        from pyarrow import types
+
+        type_name = str(arrow_type).removeprefix("large_")  # DuckDB returns texts as large_string
+        is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type)
+        if is_number:
+            return _NumberReader(type_name, RankedColumn(scratch_file), self._tokens)
+        return _TextReader(type_name, FrequentValues(self._n_values))
 
     def statistics(self) -> list[ColumnStatistics]:
         """Return the statistics of all columns; none if the corpus has no document."""
-        tokens = self._tokens.mapped()
-        return [reader.statistics(name, tokens) for name, reader in self._readers.items()]
-
-
-def _reader_for_type(arrow_type: Any, scratch_file: Path, n_values: int) -> _ColumnReader:
-    """Return an object that collects the statistics of a column while its values are read.
-
-    Which statistics make sense depends on the type of the column:
-
-        numbers              minimum, maximum, quantiles and a histogram. These need all values in
-                             order, so the values are written to a scratch file, since a column may
-                             not fit into memory.
-        texts and booleans   the most frequent values, which are counted while they are read.
-
-    Args:
-        arrow_type: The type of the column, an Arrow type such as int64, bool or large_string.
-        scratch_file: Where the values of a column of numbers can be written.
-        n_values: How many of the most frequent texts to report.
-    """
-    from pyarrow import types
-
-    type_name = str(arrow_type).removeprefix("large_")  # DuckDB returns texts as large_string
-    is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type)
-    if is_number:
-        return _NumberReader(type_name, RankedColumn(scratch_file))
-    return _TextReader(type_name, FrequentValues(n_values))
+        return [reader.statistics(name) for name, reader in self._readers.items()]
 
 
 class _TextCounts(NamedTuple):
@@ -369,9 +387,17 @@ class _TextCounts(NamedTuple):
     texts: Any
     """The distinct texts, an Arrow array of n_texts."""
     documents: NDArray[np.int64]
-    """Documents with each text, and at last those with null, shape (n_texts + 1,)."""
+    """Documents with each text, shape (n_texts,)."""
     tokens: NDArray[np.int64]
-    """How many tokens these documents have together, shape (n_texts + 1,)."""
+    """How many tokens these documents have together, shape (n_texts,)."""
+    null_documents: int
+    """Documents without a text."""
+    null_tokens: int
+    """How many tokens these have together."""
+
+    def text(self, index: int) -> str:
+        """Return a distinct text, such as "en" for 0."""
+        return str(self.texts[index].as_py())
 
 
 def _count_texts(array: Any, tokens: NDArray[np.int32]) -> _TextCounts:
@@ -390,20 +416,38 @@ def _count_texts(array: Any, tokens: NDArray[np.int32]) -> _TextCounts:
         array: The values, an Arrow array of texts or booleans, of n_documents.
         tokens: How many tokens each document has, shape (n_documents,).
     """
+    texts, numbers = _number_texts(array)  # ["en", "de"] and [0, 2, 1, 0]
+    n_counts = len(texts) + 1  # null is counted, too
+    document_counts = np.bincount(numbers, minlength=n_counts)  # [2, 1, 1]
+    token_counts = np.bincount(numbers, weights=tokens, minlength=n_counts)  # [12.0, 7.0, 5.0]
+    return _TextCounts(
+        texts,
+        documents=document_counts[:-1],
+        tokens=token_counts[:-1].astype(np.int64),
+        null_documents=int(document_counts[-1]),
+        null_tokens=int(token_counts[-1]),
+    )
+
+
+def _number_texts(array: Any) -> tuple[Any, NDArray[np.int32]]:
+    """Number the distinct values of a column, in the order in which they first occur.
+
+    For example, ["en", null, "de", "en"] gives the distinct texts ["en", "de"], and the numbers
+    [0, 2, 1, 0]: null has the number after those of the texts.
+
+    Args:
+        array: The values, an Arrow array of texts or booleans, of n_documents.
+
+    Returns:
+        The distinct texts, an Arrow array; and the number of each document's text, int32 of shape
+        (n_documents,).
+    """
     import pyarrow as pa
 
-    # Arrow numbers the distinct texts: "en" is 0 and "de" is 1. Give null the next number.
     encoded = array.cast(pa.large_string()).dictionary_encode()
-    texts = encoded.dictionary  # ["en", "de"]
-    null_number = len(texts)  # 2
-    # (n_documents,) number of each document's text: [0, 2, 1, 0]
+    null_number = len(encoded.dictionary)
     numbers = encoded.indices.fill_null(null_number).to_numpy(zero_copy_only=False)
-
-    # Count how often each number occurs: once for each document, and once for each token.
-    n_counts = null_number + 1
-    documents = np.bincount(numbers, minlength=n_counts)  # [2, 1, 1]
-    token_counts = np.bincount(numbers, weights=tokens, minlength=n_counts)  # [12.0, 7.0, 5.0]
-    return _TextCounts(texts, documents, token_counts.astype(np.int64))
+    return encoded.dictionary, numbers
 
 
 @dataclass(slots=True)
@@ -430,47 +474,46 @@ class _TextReader:
                 and "false".
             tokens: How many tokens each document has, shape (n_documents,).
         """
-        counts = _count_texts(array, tokens)  # how often each text occurs, and at last null
+        counts = _count_texts(array, tokens)
         self.n_documents += len(array)
-        self.nulls += int(counts.documents[-1])
-        self.null_tokens += int(counts.tokens[-1])
+        self.nulls += counts.null_documents
+        self.null_tokens += counts.null_tokens
 
         # A column may have more distinct texts than memory can hold. So count hashes of the texts.
         hashes = hash_texts(counts.texts)
         self.distinct.add(hashes)
+        self.frequent.add(hashes, counts.documents, counts.tokens, counts.text)
 
-        # Keep the counts of frequent texts. Only for these, the text itself is needed.
-        def text_of(index: int) -> str:
-            """Return a distinct text, such as "en" for 0."""
-            return str(counts.texts[index].as_py())
-
-        self.frequent.add(hashes, counts.documents[:-1], counts.tokens[:-1], text_of)
-
-    def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
+    def statistics(self, name: str) -> ColumnStatistics:
         """Return the statistics of a column of texts, after all of its values were read.
 
         Args:
             name: Name of the column.
-            tokens: Not used: `add` has counted the tokens. Columns of numbers have the same method,
-                and need them there.
         """
-        # If there are many distinct values, their number is an estimate, which may be too high. But
-        # it cannot be higher than the number of documents with a value.
-        n_documents_with_value = self.n_documents - self.nulls
-        n_distinct = min(self.distinct.count, n_documents_with_value)
         return ColumnStatistics(
             name,
             self.type,
-            nulls=self.nulls,  # documents without a value
-            null_tokens=self.null_tokens,  # the tokens of these documents
+            nulls=self.nulls,
+            null_tokens=self.null_tokens,
             nans=0,  # only numbers can be NaN
-            distinct=n_distinct,
+            distinct=_count_distinct(self.distinct, self.n_documents - self.nulls),
             is_distinct_exact=self.distinct.is_exact,
             values=self.frequent.most_frequent(),
-            # Memory is limited, so some rare values may not have been counted. Such a value has at
-            # most this many documents; 0 if all values were counted.
             uncounted=self.frequent.error,
         )
+
+
+def _count_distinct(distinct: DistinctCounter, n_values: int) -> int:
+    """Return how many distinct values a column has.
+
+    Many distinct values are not counted exactly, but estimated by their hashes. The estimate may be
+    too high, but there are at most as many as values.
+
+    Args:
+        distinct: Has counted the hashes of the values.
+        n_values: How many documents have a value.
+    """
+    return min(distinct.count, n_values)
 
 
 @dataclass(slots=True)
@@ -479,39 +522,50 @@ class _NumberReader:
 
     type: str
     column: RankedColumn
+    """All values, in scratch files."""
+    tokens: ScratchArray
+    """How many tokens each document has. This array is complete before `statistics` is called."""
     distinct: DistinctCounter = field(default_factory=DistinctCounter)
+    nulls: int = 0
+    null_tokens: int = 0
+    nans: int = 0
+    n_numbers: int = 0
+    """Documents with a value that is not NaN."""
 
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
         """Add the next documents to the statistics of a column of numbers, such as their scores.
 
         Args:
             array: The numbers, an Arrow array, which may have nulls and NaN.
-            tokens: Not used. Columns of texts have the same method, and need the tokens there.
+            tokens: How many tokens each document has, shape (n_documents,).
         """
-        # Most statistics, such as the median, need all numbers. Write them to a file until then.
         self.column.append(array)  # this also decides whether the column is int64 or float64
-        self.distinct.add(self._hashes_of_numbers(array))
+        numbers = self._numbers_of(array)
+        self.distinct.add(_hash_numbers(numbers))
+        self.n_numbers += len(numbers)
+        self.nulls += array.null_count
+        self.nans += len(array) - array.null_count - len(numbers)
+        self.null_tokens += _tokens_of_nulls(array, tokens)
 
-    def _hashes_of_numbers(self, array: Any) -> NDArray[np.uint64]:
-        """Return a hash of each number, to count the distinct ones, without nulls and NaN.
+    def _numbers_of(self, array: Any) -> NDArray[np.int64 | np.float64]:
+        """Return the numbers of an Arrow array, without nulls and NaN.
+
+        For example, [0.7, null, NaN, 0.2] gives [0.7, 0.2].
 
         Args:
-            array: The numbers, an Arrow array.
+            array: An Arrow array of integers or floats.
 
         Returns:
-            Shape (n_numbers,). 0.0 and -0.0 have the same hash.
+            Shape (n_numbers,), with the type of the column: int64 or float64.
         """
         import pyarrow as pa
 
         arrow_type = pa.from_numpy_dtype(self.column.dtype)
-        numbers = array.drop_null().cast(arrow_type).to_numpy()
-        if self.column.dtype is np.float64:
-            numbers = numbers[~np.isnan(numbers)]
-        # Turn each number into an unsigned integer, and mix its bits, so that all of them look
-        # random.
-        return mix(order_keys(numbers))
+        values = array.drop_null().cast(arrow_type).to_numpy()
+        numbers: NDArray[np.int64 | np.float64] = values[~np.isnan(values)]
+        return numbers
 
-    def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
+    def statistics(self, name: str) -> ColumnStatistics:
         """Return the statistics of a column of numbers, after all of its values were read.
 
         For example, of four documents in which the column `score` is [0.7, null, NaN, 0.2]: one
@@ -519,60 +573,32 @@ class _NumberReader:
 
         Args:
             name: Name of the column.
-            tokens: How many tokens each of all documents has, shape (n_documents,).
         """
-        # (n_documents,) why a document has no number: NULL or NAN; 0 if it has one
-        faults = self.column.faults()
-        is_null = faults == NULL
-        n_nulls = int(np.count_nonzero(is_null))
-        null_tokens = int(tokens[is_null].sum(dtype=np.int64))
-        n_nans = int(np.count_nonzero(faults == NAN))
-
-        n_values = len(faults) - n_nulls - n_nans
-        numbers = None
-        if n_values > 0:
-            numbers = self._distribution(n_values, tokens)  # minimum, quantiles and so on
-
-        # Many distinct values are not counted exactly, but estimated by their hashes. The estimate
-        # may be too high, but there are at most as many as values.
-        n_distinct = min(self.distinct.count, n_values)
         return ColumnStatistics(
             name,
             self.type,
-            nulls=n_nulls,
-            null_tokens=null_tokens,
-            nans=n_nans,
-            distinct=n_distinct,
+            nulls=self.nulls,
+            null_tokens=self.null_tokens,
+            nans=self.nans,
+            distinct=_count_distinct(self.distinct, self.n_numbers),
             is_distinct_exact=self.distinct.is_exact,
-            numbers=numbers,
+            numbers=self._distribution() if self.n_numbers > 0 else None,
         )
 
-    def _distribution(self, n_values: int, tokens: NDArray[np.int32]) -> NumberStatistics:
-        """Return minimum, maximum, quantiles and histogram of the numbers in a column.
+    def _distribution(self) -> NumberStatistics:
+        """Return minimum, maximum, quantiles and histogram of a column with at least one number.
 
         The histogram counts the documents in each range of numbers, and also their tokens. The
         numbers are in a file, since they may not fit into memory. So they cannot be sorted.
-
-        Args:
-            n_values: How many documents have a number, at least one.
-            tokens: How many tokens each of all documents has, shape (n_documents,).
         """
-        # The rank of a number is its place in ascending order. For 101 numbers, the minimum has
-        # rank 0, the median rank 50, and the maximum rank 100.
-        last_rank = n_values - 1
-        # A Fraction of a text such as "0.05" is exact, unlike the float 0.05.
-        ranks_of_quantiles = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
-        minimum, *quantiles, maximum = self._numbers_at_ranks([0, *ranks_of_quantiles, last_rank])
-
-        def read_numbers() -> Iterator[WeighedValues]:
-            """Read the numbers in chunks, each number with its document's count of tokens."""
-            return self._weighed_chunks(tokens)  # `histogram` reads all of them twice
-
+        last_rank = self.n_numbers - 1
+        ranks = [0, *_ranks_of_quantiles(last_rank), last_rank]
+        minimum, *quantiles, maximum = self._numbers_at_ranks(ranks)
         return NumberStatistics(
             minimum,
             maximum,
             quantiles=dict(zip(QUANTILES, quantiles, strict=True)),
-            bins=histogram(read_numbers),
+            bins=histogram(self._weighed_chunks),
         )
 
     def _numbers_at_ranks(self, ranks: Sequence[int]) -> list[Any]:
@@ -603,7 +629,7 @@ class _NumberReader:
             has_number = faults[chunk] == 0
             yield keys[chunk][has_number]
 
-    def _weighed_chunks(self, tokens: NDArray[np.int32]) -> Iterator[WeighedValues]:
+    def _weighed_chunks(self) -> Iterator[WeighedValues]:
         """Yield the numbers of a column in chunks, with the weights that they have in a histogram.
 
         The histogram shows how many documents have a number in a range, and how many tokens. So
@@ -615,10 +641,8 @@ class _NumberReader:
             result: numbers        0.5           2.0
             weights (documents)    1             1
             weights (tokens)       9             7
-
-        Args:
-            tokens: How many tokens each of all documents has, shape (n_documents,).
         """
+        tokens = self.tokens.mapped()  # (n_documents,)
         keys = self.column.keys()  # (n_documents,) the numbers, stored as unsigned integers
         faults = self.column.faults()  # (n_documents,) 0 for a document with a number
         for start in range(0, len(keys), CHUNK_DOCUMENTS):
@@ -628,3 +652,40 @@ class _NumberReader:
             document_weights = np.ones(len(numbers), np.int64)
             token_weights = tokens[chunk][has_number].astype(np.int64)
             yield WeighedValues(numbers, [document_weights, token_weights])
+
+
+def _hash_numbers(numbers: NDArray[np.int64 | np.float64]) -> NDArray[np.uint64]:
+    """Return a hash of each number, by which distinct numbers can be counted.
+
+    Args:
+        numbers: The numbers, shape (n_numbers,), without NaN.
+
+    Returns:
+        Shape (n_numbers,). Each number becomes an unsigned integer whose bits are mixed, so that
+        the hashes look random. 0.0 and -0.0 have the same hash.
+    """
+    return mix(order_keys(numbers))
+
+
+def _tokens_of_nulls(array: Any, tokens: NDArray[np.int32]) -> int:
+    """Return how many tokens the documents without a value have together.
+
+    Args:
+        array: The values, an Arrow array of n_documents.
+        tokens: How many tokens each document has, shape (n_documents,).
+    """
+    is_null = array.is_null().to_numpy(zero_copy_only=False)
+    return int(tokens[is_null].sum(dtype=np.int64))
+
+
+def _ranks_of_quantiles(last_rank: int) -> list[int]:
+    """Return the place that each quantile in `QUANTILES` has among the numbers in ascending order.
+
+    For example, of 101 numbers, the last one has rank 100, the quantile "0.05" has rank 5, and the
+    median has rank 50.
+
+    Args:
+        last_rank: The rank of the greatest number; that of the smallest one is 0.
+    """
+    # A Fraction of a text such as "0.05" is exact, unlike the float 0.05.
+    return [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
