@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,16 +63,34 @@ def find_copies(project: Project, *, remove: bool = False) -> list[LocalCopy]:
     if project.config.root_place is None:
         raise _not_in_bucket_error(project)
     bucket = project.outputs.access
+    if remove:
+        return _remove_copies(bucket)
+    busy_names = leased_names(_local_folder(bucket))
+    return _removable_copies(bucket, busy_names)
 
-    # Running builds on this machine write the names of the outputs that they use to the local
-    # folder. (Builds on other machines have copies of their own.)
-    local_folder = FileAccess(bucket.folder)
-    if not remove:
-        return _removable_copies(bucket, busy_names=leased_names(local_folder))
 
-    # No new build begins during this block, so none begins to read a copy that is being deleted, or
-    # to make an output that the bucket lacks.
-    with collecting(local_folder) as busy_names:
+def _local_folder(bucket: FileAccess) -> FileAccess:
+    """Return access to the local folder in which copies of the files in a bucket are.
+
+    Running builds on this machine write the names of the outputs that they use to this folder.
+    (Builds on other machines have copies of their own.)
+
+    Args:
+        bucket: Access to the bucket.
+    """
+    return FileAccess(bucket.folder)
+
+
+def _remove_copies(bucket: FileAccess) -> list[LocalCopy]:
+    """Delete the local copies of files in a bucket that no build is reading, and return them.
+
+    No new build can begin meanwhile, so none begins to read a copy that is being deleted, or to
+    make an output that the bucket lacks.
+
+    Args:
+        bucket: Access to the bucket, and to the folder with local copies of its objects.
+    """
+    with collecting(_local_folder(bucket)) as busy_names:
         copies = _removable_copies(bucket, busy_names)
         for copy in copies:
             copy.path.unlink(missing_ok=True)
@@ -189,16 +207,31 @@ def _files_of_versions(folder: Path) -> Iterator[Path]:
         shared_folder = shared_folders().get(stage_folder)
         for parent, _, file_names in os.walk(folder / stage_folder):
             folders = Path(parent).relative_to(folder).parts  # ("datasets", "web", "3f9c…")
-            is_in_version = any(is_digest(name) for name in folders[2:])
-            is_shared = folders[2:] == (shared_folder,)
-            is_unfinished = any(name.startswith(".") for name in folders)
-            if is_unfinished or not (is_in_version or is_shared):
+            if not _has_complete_files(folders, shared_folder):
                 continue
             for file_name in file_names:
                 path = Path(parent, file_name)
                 is_hidden = file_name.startswith(".")
                 if not is_hidden and path.is_file() and not path.is_symlink():
                     yield path
+
+
+def _has_complete_files(folders: Sequence[str], shared_folder: str | None) -> bool:
+    """Return whether a folder has files of a version of an output, or files that versions share.
+
+        ("datasets", "web", "3f9c…")         True: it is a version
+        ("nanosets", "pretrain", "cache")    True if the shared folder is `cache`
+        ("datasets", "web", ".tmp-81aa…")    False: a process is still writing it
+        ("datasets", "web")                  False
+
+    Args:
+        folders: The names in the path of the folder.
+        shared_folder: Name of the folder with files that versions share; None if there is none.
+    """
+    is_in_version = any(is_digest(name) for name in folders[2:])
+    is_shared = tuple(folders[2:]) == (shared_folder,)
+    is_unfinished = any(name.startswith(".") for name in folders)
+    return not is_unfinished and (is_in_version or is_shared)
 
 
 def _may_be_removed(name: str, busy_names: Collection[str]) -> bool:

@@ -84,21 +84,30 @@ def plan_gc(project: Project, policy: Policy = KEEP_NOTHING_OLD) -> GarbageColle
     access = project.outputs.access
     builds_by_name = leased_names(access)  # outputs in use, such as {"web": "process 123"}
     with access.named():  # errors name addresses in a bucket, instead of paths of local copies
-        # Find the shards whose tokens are also in the current dataset. Their own tokens can be
-        # deleted, unless a build is using them.
-        duplicates = []
-        for shard in find_duplicate_tokens(project):
-            why_not = _reason_if_busy(builds_by_name, shard.corpus)  # None if no build does
-            duplicates.append(replace(shard, why_not=why_not))
-
+        duplicates = _duplicate_tokens(project, builds_by_name)
         # Such a shard may use the tokens of an old dataset now. It will use the current one, so it
         # does not count as a reason to keep the old one.
         digests_to_drop = {shard.folder.name for shard in duplicates if shard.why_not is None}
         collection = _find_garbage(project, policy, builds_by_name, ignored_shards=digests_to_drop)
-    # Add the tokens of the shards, and the logs, to the report.
     collection = _with_dropped_tokens(collection, duplicates)
     logs = find_old_logs(project.slurm_folder, policy)
     return replace(collection, garbage=(*collection.garbage, *logs))
+
+
+def _duplicate_tokens(project: Project, builds_by_name: Mapping[str, str]) -> list[DuplicateTokens]:
+    """Return the shards (tokenized pieces of text) whose tokens are also in the current dataset.
+
+    Their own tokens can be deleted, unless a running build uses them: then the reason is added.
+
+    Args:
+        project: The project, whose output folder has the shards.
+        builds_by_name: What running builds work on, such as {"web": "process 123"}.
+    """
+    duplicates = []
+    for shard in find_duplicate_tokens(project):
+        why_not = _reason_if_busy(builds_by_name, shard.corpus)
+        duplicates.append(replace(shard, why_not=why_not))
+    return duplicates
 
 
 def collect(project: Project, policy: Policy = KEEP_NOTHING_OLD) -> GarbageCollection:
@@ -517,16 +526,23 @@ def _delete_unfinished_uploads(
     Returns:
         A report: as `unfinished`, what was deleted; as `left_alone`, what could not be.
     """
-    # Delete the small objects. What does not exist on this machine, not even as a broken link, is
-    # in the bucket.
-    object_paths = [path for path in unfinished if not os.path.lexists(path)]
-    access = outputs.access
+    deleted_objects = _delete_small_objects(outputs.access, unfinished)
+    aborted = _abort_uploads(outputs, busy_names)
+    return replace(aborted, unfinished=(*deleted_objects, *aborted.unfinished))
+
+
+def _delete_small_objects(access: FileAccess, paths: Iterable[Path]) -> list[Path]:
+    """Delete those of some unfinished files that are in a bucket, and return their paths.
+
+    Args:
+        access: Access to the output folder.
+        paths: Paths of files. What does not exist on this machine, not even as a broken link, is in
+            the bucket. The other files are left alone.
+    """
+    object_paths = [path for path in paths if not os.path.lexists(path)]
     object_names = [access.name(path) for path in object_paths]
     in_parallel(access.store.delete, object_names, SMALL_REQUESTS_AT_ONCE)
-
-    # Let the bucket discard the parts of uploads that were not completed.
-    aborted = _abort_uploads(outputs, busy_names)
-    return replace(aborted, unfinished=(*object_paths, *aborted.unfinished))
+    return object_paths
 
 
 def _abort_uploads(outputs: OutputRoot, busy_names: Collection[str]) -> GarbageCollection:
@@ -585,14 +601,12 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
         project: The project, with its nanoset.yaml and its folder of raw text.
         outputs: All outputs that exist.
     """
-    # Pairs such as ("nanosets", "pretrain") and ("datasets", "web").
-    stored = _stored_subjects(outputs)
-    # A text collection is requested if there is a folder of raw text of its name: try all names.
+    stored = _stored_subjects(outputs)  # such as {("nanosets", "pretrain"), ("datasets", "web")}
     stored_names = {name for _, name in stored}
     requested = _requested_subjects(project.config, stored_names)
 
-    # Users know only some kinds of outputs, and not, for example, the list of the raw files.
-    requester_by_folder = _requester_by_folder()  # such as {"nanosets": "nanoset.yaml"}
+    # Only kinds of outputs that users know are reported.
+    requester_by_folder = _requester_by_folder()
     for folder, name in sorted(stored - requested):
         if folder in requester_by_folder:
             requester = requester_by_folder[folder]
@@ -632,9 +646,7 @@ def _requested_subjects(config: ProjectConfig, names: Iterable[str]) -> set[tupl
     corpora = {name for name in names if config.corpus_folder(name).is_dir()}
     requested: set[tuple[str, str]] = set()
     for node in requested_nodes(config, corpora):  # a node is one output
-        # An output may have several names in its path, such as pretrain/train/blend. The first one
-        # is that of the nanoset or corpus.
-        subject, _, _ = node.name.partition("/")
+        subject, _, _ = node.name.partition("/")  # `pretrain` of pretrain/train/blend
         requested.add((node.stage.layout.folder, subject))
     return requested
 
@@ -643,6 +655,7 @@ def _requester_by_folder() -> dict[str, str]:
     """Return where users request each kind of output, for messages about unrequested ones.
 
     A corpus (a collection of texts) has several outputs. One message about its dataset is enough.
+    Outputs that users do not know, such as the list of the raw files, are left out.
 
     Returns:
         Folder of the outputs → what requests them, such as {"datasets": "the raw folder",
@@ -688,17 +701,15 @@ def old_versions(project: Project) -> OldVersions:
     if is_in_bucket:
         return OldVersions(0, 0)
 
-    # Versions (builds of outputs) that nothing needs. There may be thousands of shards (tokenized
-    # pieces of text), so what these need is not looked up.
     outputs = all_outputs(access)
     kept_handoffs = _kept_handoffs(project)
-    needed = find_needed(access, outputs, Policy(), kept_handoffs, digests_of_pieces(outputs))
-    sizes = list(_unneeded_version_sizes(outputs, needed))
-
-    # Index files for trainers, which several versions may share.
-    for item in judge_all_shared_files(access, outputs, needed, Policy()):
-        if isinstance(item, Garbage):
-            sizes.append(item.sizes)
+    # There may be thousands of shards (tokenized pieces of text): do not look up what these need.
+    shard_digests = digests_of_pieces(outputs)
+    needed = find_needed(access, outputs, Policy(), kept_handoffs, shard_digests)
+    sizes = [
+        *_unneeded_version_sizes(outputs, needed),
+        *_unneeded_index_file_sizes(access, outputs, needed),
+    ]
     return OldVersions(n_items=len(sizes), size=sum(freed_bytes(sizes)))
 
 
@@ -713,6 +724,23 @@ def _unneeded_version_sizes(outputs: Iterable[StoredOutput], needed: Needed) -> 
         unneeded_digests = output.versions - needed.digests
         for digest in unneeded_digests:
             yield _file_sizes(output.folder / digest)
+
+
+def _unneeded_index_file_sizes(
+    access: FileAccess, outputs: Sequence[StoredOutput], needed: Needed
+) -> Iterator[FileSizes]:
+    """Yield the sizes of index files for trainers that no version of an output needs any more.
+
+    Several versions may share an index file. It stays as long as one of them does.
+
+    Args:
+        access: Access to the output folder.
+        outputs: All outputs.
+        needed: The versions that have to stay.
+    """
+    for item in judge_all_shared_files(access, outputs, needed, Policy()):
+        if isinstance(item, Garbage):
+            yield item.sizes
 
 
 def bytes_freed_by_removing(paths: Iterable[Path]) -> int:

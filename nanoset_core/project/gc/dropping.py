@@ -9,7 +9,7 @@ second of two shards of 10 MB each become "the bytes from 10 MB to 20 MB of web.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -299,7 +299,7 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
 
 
 def _drop_tokens_of_idle(
-    outputs: OutputRoot, equal_shards: Iterable[_ComparedShard]
+    outputs: OutputRoot, equal_shards: Sequence[_ComparedShard]
 ) -> Iterator[DuplicateTokens]:
     """Delete the files of shards, except of text collections that a build is working on.
 
@@ -311,23 +311,19 @@ def _drop_tokens_of_idle(
         The shards. If the file of a shard stays, `why_not` says why, such as "a build works on it
         (process 123)". A shard that a build replaced since it was compared is left out.
     """
-    idle_shards: list[_ComparedShard] = []
-    busy_shards: list[DuplicateTokens] = []
     # No new build can begin within this block. It gets the running ones: {"web": "process 123"}.
     with collecting(outputs.access) as build_by_corpus:
-        for shard in equal_shards:
-            build = build_by_corpus.get(shard.duplicate.corpus)
-            if build is None:
-                idle_shards.append(shard)
-            else:
-                why_not = f"a build works on it ({build})"
-                busy_shards.append(replace(shard.duplicate, why_not=why_not))
-
-        # Delete the files in parallel. The result of a shard that was replaced is None.
+        idle_shards = [
+            shard for shard in equal_shards if shard.duplicate.corpus not in build_by_corpus
+        ]
+        # The files are deleted in parallel. The result of a shard that was replaced is None.
         results = outputs.access.each(lambda shard: _drop_tokens(outputs, shard), idle_shards)
 
     yield from [result for result in results if result is not None]
-    yield from busy_shards
+    for shard in equal_shards:
+        build = build_by_corpus.get(shard.duplicate.corpus)
+        if build is not None:
+            yield replace(shard.duplicate, why_not=f"a build works on it ({build})")
 
 
 def _compare_tokens(access: FileAccess, duplicate: DuplicateTokens) -> _ComparedShard:
@@ -362,6 +358,8 @@ class _ComparedShard(NamedTuple):
 def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateTokens | None:
     """Delete the tokens of a shard (a tokenized piece of text), which a dataset has, too.
 
+    From then on, readers of the shard read the bytes of the dataset instead.
+
     Args:
         outputs: The outputs of the project.
         compared: The shard and the bytes of the dataset, which were compared and are equal.
@@ -375,11 +373,9 @@ def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateToke
         return None
     duplicate = compared.duplicate
     try:
-        # From now on, readers of the shard read the bytes of the dataset instead.
         delete_own_tokens(manifest, duplicate.in_dataset)
     except OSError as error:
-        # The disk may be full. `nanoset gc` then deletes other files, which makes room for next
-        # time.
+        # The disk may be full. Next time, there is room, since `nanoset gc` deletes other files.
         why_not = f"its manifest cannot be written: {error.strerror}; run `nanoset gc` again"
         return replace(duplicate, why_not=why_not)
     return duplicate

@@ -154,6 +154,15 @@ def _our_files(
 def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
     """Return the files of an incomplete version of an output, if nanoset certainly wrote them.
 
+    How they are recognised depends on the stage, the code that makes outputs of their kind:
+
+    - Several builds may write an output in turn, such as 1,000 tar files. Then the stage knows what
+      they have written so far.
+    - Other outputs get the name of the folder when they are complete. Only in a bucket, where no
+      folder can be renamed, they are uploaded file by file. They are recognised by the names of
+      these files.
+    - This version of nanoset may not have the stage. Then nothing is recognised.
+
     Args:
         listing: Access to the output folder.
         output: The output that the version belongs to.
@@ -162,15 +171,11 @@ def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -
     Returns:
         Paths below the folder; None if the files may be somebody else's.
     """
-    stage = stage_of(output.stage_folder, output.name)  # the code that makes outputs of its kind
+    stage = stage_of(output.stage_folder, output.name)
     if stage is None:
-        return None  # a kind that this version of nanoset does not have
+        return None
     if isinstance(stage, Resumable):
-        # Several builds write the output in turn, such as 1,000 tar files. The stage knows what
-        # they have written so far.
         return stage.unfinished_files(listing, folder)
-    # Other outputs get the name of the folder when they are complete. Only in a bucket, where no
-    # folder can be renamed, they are uploaded file by file: look at the names of the files.
     return uploaded_files(stage.layout, listing, folder)
 
 

@@ -36,13 +36,25 @@ def find_old_logs(folder: Path, policy: Policy) -> list[Garbage]:
             status = path.lstat()
         except FileNotFoundError:
             continue  # another `nanoset gc` has just deleted it
-        # A job writes to its log when it starts, which is after its cluster has started.
-        may_be_running = oldest_cluster_ns is not None and status.st_mtime_ns >= oldest_cluster_ns
+        may_be_running = _may_be_running(status.st_mtime_ns, oldest_cluster_ns)
         if may_be_running or policy.is_recent(status.st_mtime_ns):
             continue
         sizes = FileSizes(status.st_size)
         logs.append(Garbage(path=path, output=OUTPUT, leased_name="", kind="log", sizes=sizes))
     return logs
+
+
+def _may_be_running(log_written_ns: int, oldest_cluster_ns: int | None) -> bool:
+    """Return whether the job that has written a log may still be running.
+
+    A job writes to its log when it starts, which is after its cluster has started. So the job has
+    ended if the log is older than all clusters.
+
+    Args:
+        log_written_ns: When the log was last written to, in ns since 1970.
+        oldest_cluster_ns: Since when the oldest cluster has been running; None if there is none.
+    """
+    return oldest_cluster_ns is not None and log_written_ns >= oldest_cluster_ns
 
 
 def remove_logs(logs: Iterable[Garbage]) -> GarbageCollection:

@@ -128,25 +128,30 @@ def _erase_old_versions(project: Project, plan: PurgePlan) -> PurgePlan:
     shards_before_search = _stored_shards(project.outputs)
     remaining = plan_purge(project, plan.ids, plan.corpora)
     _check_requested_were_rebuilt(project, remaining)
-
-    # To save space, shards may have no tokens of their own, and read them from a dataset. It must
-    # not be an old one, which is about to be erased.
     _let_shards_read_current_datasets(project)
     _check_tokens_are_elsewhere(project, remaining)
-
-    # Erase the old versions, unless further shards were made since the search.
     _erase(project, remaining, shards_before_search)
-
-    # Unfinished files of killed builds may contain the documents, too. A garbage collection deletes
-    # these. Let it keep all complete versions: which of them go is the user's choice.
-    collect(project, Policy(keep=_ALL_VERSIONS, unfinished=True))
+    _delete_unfinished_files(project)
     return remaining
+
+
+def _delete_unfinished_files(project: Project) -> None:
+    """Delete unfinished files of killed builds, which may contain documents to be erased.
+
+    All complete versions of outputs are kept: which of them to delete is the user's choice.
+
+    Args:
+        project: The project, whose output folder has the files.
+    """
+    collect(project, Policy(keep=_ALL_VERSIONS, unfinished=True))
 
 
 def _let_shards_read_current_datasets(project: Project) -> None:
     """Let shards without tokens of their own read the current datasets instead of old ones.
 
     A shard is a tokenized piece of text, and a dataset is all shards of a text collection joined.
+    To save space, shards may have no tokens of their own, and read them from a dataset. It must not
+    be an old one, which is about to be erased.
 
     Args:
         project: The project. Nothing is done unless its settings have `storage.shards: drop`.
@@ -309,10 +314,8 @@ def _shorten_tasks(
     old_shards = some_shards(current.project, current.corpus, digests)  # their manifests
     tasks = []
     for shard, old_shard in zip(shards_to_shorten, old_shards, strict=True):
-        # What the copy is made from: its text, and the settings of the old shard.
         text_range = ranges_of_shards[shard.number]
         recipe = shard_recipe(current.corpus, text_range, old_shard.recipe["options"])
-
         rows_to_erase = [document.row for document in shard.documents]  # such as [4, 17]
         task = ShortenTask(
             root=current.project.outputs,
@@ -383,12 +386,7 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
         StaleError: A requested output was not replaced.
         StorageError: A requested output was not replaced, and another build is running.
     """
-    requested_folders = _requested_folders(project)  # such as datasets/web
-    not_replaced: list[str] = []
-    for version in plan.versions:
-        output_folder, _, _ = version.path.rpartition("/")  # of datasets/web/3f9c…
-        if version.is_current and output_folder in requested_folders:
-            not_replaced.append(version.path)
+    not_replaced = _current_requested_versions(plan, _requested_folders(project))
     if not not_replaced:
         return
 
@@ -405,6 +403,24 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
             "rebuilt. Then run the same purge again, which finishes it"
         ),
     )
+
+
+def _current_requested_versions(plan: PurgePlan, requested_folders: Collection[str]) -> list[str]:
+    """Return which versions to be erased are in use, and belong to an output that is requested.
+
+    Args:
+        plan: The versions (builds of outputs) to be erased.
+        requested_folders: Folders of the requested outputs, such as {"datasets/web"}.
+
+    Returns:
+        Paths of the versions, such as ["datasets/web/3f9c…"].
+    """
+    paths: list[str] = []
+    for version in plan.versions:
+        output_folder, _, _ = version.path.rpartition("/")
+        if version.is_current and output_folder in requested_folders:
+            paths.append(version.path)
+    return paths
 
 
 def _requested_folders(project: Project) -> set[str]:
@@ -517,22 +533,38 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
     Raises:
         StorageError: A build uses what is to be deleted, or has made new shards since the search.
     """
-    access = project.outputs.access
     # Within this block, no build can begin. Builds that run already protect all outputs of the
     # corpora and nanosets that they make: `names_in_use` has the names of these.
-    with collecting(access) as names_in_use:
-        used_paths = {
-            version.path for version in plan.versions if version.leased_name in names_in_use
-        }
+    with collecting(project.outputs.access) as names_in_use:
         new_shards = _stored_shards(project.outputs).difference(shards_before_search)
-        conflicts = used_paths | _paths_of_shards(new_shards, corpora=plan.current)
-        if conflicts:
-            # If the build is still running, the first error names it.
-            check_no_build(access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
-            raise _conflicts_error(access, conflicts)
-
+        _check_no_conflicts(project.outputs.access, plan, names_in_use, new_shards)
         for version in plan.versions:
             _erase_version(project.outputs, version)
+
+
+def _check_no_conflicts(
+    access: FileAccess,
+    plan: PurgePlan,
+    names_in_use: Collection[str],
+    new_shards: Collection[ShardKey],
+) -> None:
+    """Check that no build uses what is to be erased, or has tokenized the documents once more.
+
+    Args:
+        access: Access to the output folder.
+        plan: The versions (builds of outputs) to erase.
+        names_in_use: Names of the text collections and mixtures that running builds work on.
+        new_shards: The shards (tokenized pieces of text) that were made since the documents were
+            searched.
+
+    Raises:
+        StorageError: There is such a build. The error names it if it is still running.
+    """
+    used_paths = {version.path for version in plan.versions if version.leased_name in names_in_use}
+    conflicts = used_paths | _paths_of_shards(new_shards, corpora=plan.current)
+    if conflicts:
+        check_no_build(access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
+        raise _conflicts_error(access, conflicts)
 
 
 def _paths_of_shards(shards: Iterable[ShardKey], corpora: Collection[str]) -> set[str]:
@@ -581,12 +613,13 @@ def _erase_version(outputs: OutputRoot, version: TaintedVersion) -> None:
         # Nobody requests this output any more; otherwise a build would have replaced the version.
         outputs.unset_current(version_folder.parent)
 
-    def is_in_use() -> bool:
-        """Return whether the version has to stay after all: never, since a purge was requested."""
-        return False
-
     # First hide the version, so that no program finds half of it. On a disk, its folder is renamed,
     # and has to be deleted here. In a bucket, its files are deleted at once.
-    hidden_folders = withdraw_output(outputs.access, version_folder, MANIFEST, is_in_use)
-    for folder in hidden_folders or ():  # None if it is in use
+    hidden_folders = withdraw_output(outputs.access, version_folder, MANIFEST, _is_in_use)
+    for folder in hidden_folders or ():
         shutil.rmtree(folder)
+
+
+def _is_in_use() -> bool:
+    """Return whether a version has to stay after all: never, since a purge was requested."""
+    return False

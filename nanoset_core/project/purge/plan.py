@@ -443,17 +443,12 @@ def _erasure_order(
         versions: All versions (builds) that may contain documents to be erased.
         shards: The shards that certainly do. Some may have been erased by an earlier attempt.
     """
-    # Of some old datasets, it is not known any more from which shards they were made. They may
-    # contain the documents, so they are erased, too.
     suspect_datasets = _datasets_of_unknown_shards(versions, {shard.corpus for shard in shards})
-
-    # Everything that was made from the shards and these datasets, directly or through others. It is
-    # in the order in which it was made: the list, the dataset, the view.
     shard_digests = [shard.digest for shard in shards]
     version_by_digest = {version.digest: version for version in versions}
     descendants = _made_from({*shard_digests, *suspect_datasets}, version_by_digest)
 
-    # Erase what was made last first.
+    # `descendants` starts with what was made first, such as a list of shards. Erase it last.
     digests = [*reversed(descendants), *reversed(suspect_datasets)]
     made_from_shards = [version_by_digest[digest] for digest in digests]
     remaining_shards = [version for version in versions if version.is_shard]
@@ -466,7 +461,8 @@ def _datasets_of_unknown_shards(
     """Return the old datasets of which it is no longer known from which shards they were made.
 
     A dataset is all shards (tokenized pieces) of a text collection, joined. Another output lists
-    the shards. If this list was deleted, they are not known.
+    the shards. If this list was deleted, they are not known. So the dataset may contain documents
+    to be erased, and is erased, too.
 
     Args:
         versions: All versions of all outputs.
@@ -544,9 +540,8 @@ def _made_from(
         shard 3f9c…   →   dataset 81aa…   →   view c04d…
 
     A shard is a tokenized piece of text, a dataset is all shards joined, and a view is a selection
-    of documents. From the shard, the first round finds the dataset, which was made directly from
-    it. The second round finds the view. The result is [81aa…, c04d…], since the view was made from
-    the dataset.
+    of documents. From the shard, the result is [81aa…, c04d…], since the view was made from the
+    dataset.
 
     Args:
         sources: Digests of the versions to start from. They are not part of the result.
@@ -554,6 +549,28 @@ def _made_from(
 
     Returns:
         Digests, each after those that it was made from.
+    """
+    descendants = _find_descendants(sources, version_by_digest)
+    order: TopologicalSorter[str] = TopologicalSorter()
+    for digest in sorted(descendants):
+        order.add(digest, *descendants.intersection(version_by_digest[digest].sources.digests))
+    return list(order.static_order())
+
+
+def _find_descendants(
+    sources: Collection[str], version_by_digest: Mapping[str, _ExaminedVersion]
+) -> set[str]:
+    """Return what was made from some versions of outputs, directly or through others, in any order.
+
+    The first round finds what was made directly from the versions, the second round what was made
+    from that, and so on.
+
+    Args:
+        sources: Digests of the versions to start from. They are not part of the result.
+        version_by_digest: All versions, each with the versions that it was made from.
+
+    Returns:
+        Digests of versions.
     """
     reached = set(sources)
     while True:
@@ -564,15 +581,8 @@ def _made_from(
             if is_new and is_made_from_reached:
                 next_versions.append(digest)
         if not next_versions:
-            break
+            return reached.difference(sources)
         reached.update(next_versions)
-
-    # A version may be found before another one that it was made from, too: sort them.
-    descendants = reached.difference(sources)
-    order: TopologicalSorter[str] = TopologicalSorter()
-    for digest in sorted(descendants):
-        order.add(digest, *descendants.intersection(version_by_digest[digest].sources.digests))
-    return list(order.static_order())
 
 
 def _read_sources(root: OutputRoot, folder: Path) -> VersionSources:
