@@ -171,24 +171,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: Always, with the exit code.
     """
-    # Printing must not end the program, even if an output is closed or the disk of a log is full.
-    _open_missing_streams()
-    _ignore_end_of_reader()
-    _make_stderr_unfailing()
-    _escape_unknown_letters()
-
-    # At its end, Python looks for garbage, which takes a second. `gc.freeze` prevents that.
-    atexit.register(gc.freeze)
+    _make_printing_safe()
+    _skip_final_garbage_collection()
 
     # From here on, Ctrl-C raises KeyboardInterrupt. It waits until `_exit_code` can handle it,
     # which then calls `release_signals`.
     with signals_held() as release_signals, interruptible():
         code = _exit_code(arguments, release_signals)
         if code != 0:
-            # After an error, unfinished generators may still have worker processes. Collecting the
-            # generators ends the processes.
-            gc.collect()
+            _end_worker_processes()
     sys.exit(code)
+
+
+def _skip_final_garbage_collection() -> None:
+    """Prevent that Python looks for garbage at the end of the program, which takes a second."""
+    atexit.register(gc.freeze)
+
+
+def _end_worker_processes() -> None:
+    """End worker processes that are still running after an error.
+
+    They belong to unfinished generators. Collecting these as garbage ends the processes.
+    """
+    gc.collect()
+
+
+def _make_printing_safe() -> None:
+    """Make sure that printing does not end the program.
+
+    For example, an output may be closed, or the disk with the log may be full.
+    """
+    _open_missing_streams()
+    _ignore_end_of_reader()
+    _make_stderr_unfailing()
+    _escape_unknown_letters()
 
 
 def _open_missing_streams() -> None:

@@ -181,14 +181,12 @@ def _equal_warnings(warnings: Sequence[str]) -> list[list[str]]:
     """
     # Warnings of one kind and text differ only in the output that they are about.
     counts = Counter(_kind_and_text(line) for line in warnings)
-    lines_by_group: dict[tuple[str, ...], list[str]] = {}
+    lines_by_group: dict[object, list[str]] = {}
     for line in warnings:
         kind_and_text = _kind_and_text(line)
         names_an_output = bool(_parts(line).text)  # otherwise, lines have only their kind in common
-        if names_an_output and counts[kind_and_text] > _MAX_EQUAL:
-            group: tuple[str, ...] = kind_and_text
-        else:
-            group = (line,)  # by itself
+        is_repeated = names_an_output and counts[kind_and_text] > _MAX_EQUAL
+        group = kind_and_text if is_repeated else line
         lines_by_group.setdefault(group, []).append(line)
     return list(lines_by_group.values())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
@@ -347,21 +347,31 @@ def _arguments_of_option(field: Setting) -> dict[str, Any]:
     Args:
         field: The setting: a field of a dataclass, with its type, default and help.
     """
-    # If the field has the type `int | None`, for example, the option takes an int.
-    type_of_option = alternatives(field.hint)[0]
+    type_of_option = alternatives(field.hint)[0]  # int, if the field has the type `int | None`
     arguments: dict[str, Any] = {"help": field.help, "type": _parameter_type(type_of_option)}
-
-    # Without a default, the option is required. Click knows the default None without being told.
-    if field.default is MISSING:
-        arguments["required"] = True
-    elif field.default is not None:
-        arguments["default"] = field.default
-        arguments["show_default"] = not isinstance(field.default, bool)
-
-    # An option for a bool is a flag, without a value. (`bare` removes annotations from a type.)
-    if bare(type_of_option) is bool:
+    arguments |= _arguments_of_default(field.default)
+    type_without_annotations = bare(type_of_option)
+    if type_without_annotations is bool:
         arguments["is_flag"] = True
     return arguments
+
+
+def _arguments_of_default(default: Any) -> dict[str, Any]:
+    """Return the arguments of an option that follow from the default of a setting.
+
+        7           {"default": 7, "show_default": True}
+        False       {"default": False, "show_default": False}: --help need not show it
+        None        {}: the default of click
+        MISSING     {"required": True}: there is no default
+
+    Args:
+        default: The default, or `MISSING`.
+    """
+    if default is MISSING:
+        return {"required": True}
+    if default is None:
+        return {}
+    return {"default": default, "show_default": not isinstance(default, bool)}
 
 
 def _parameter_type(hint: Any) -> Any:
@@ -486,16 +496,13 @@ class ManyValued(click.Command):
         many_valued_flags = self._many_valued_flags()
         repeated_flag: str | None = None  # the last flag, if it takes several values
         for position, argument in enumerate(args):
-            # All words after `--` are arguments, even those that look like flags.
-            if argument == "--":
+            if argument == "--":  # the words after it are no flags, even if they look like flags
                 yield from args[position:]
                 return
-            # An argument that starts with `-` may be a negative number instead of a flag.
-            is_flag = argument.startswith("--") or argument in known_flags
-            if is_flag and argument in many_valued_flags:
+            if argument in many_valued_flags:
                 repeated_flag = argument
                 continue
-            if is_flag:
+            if _is_flag(argument, known_flags):
                 repeated_flag = None
             elif repeated_flag is not None:
                 yield repeated_flag
@@ -516,3 +523,16 @@ class ManyValued(click.Command):
             names.update(parameter.opts)
         # An argument of the command has a name without dashes.
         return {name for name in names if name.startswith("-")}
+
+
+def _is_flag(word: str, known_flags: Collection[str]) -> bool:
+    """Return whether a word of a command line is a flag, such as `--seed` or `-o`.
+
+    A word that starts with one dash may be a negative number. So it is only a flag if the command
+    has such a flag.
+
+    Args:
+        word: The word. It does not come after the word `--`.
+        known_flags: The flags of the command.
+    """
+    return word.startswith("--") or word in known_flags

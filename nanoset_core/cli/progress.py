@@ -190,19 +190,26 @@ class Bars(Display):
 
         rich calls this four times a second.
         """
-        from rich.console import ConsoleDimensions, Group
+        from rich.console import Group
         from rich.text import Text
 
-        # By default, rich asks the file descriptors 0 to 2 for the size of the terminal. Dagster
-        # redirects two of them to files, so tell rich the size of the stream.
-        columns, rows = _terminal_size(self._stream)
-        if columns and rows:
-            self._console.size = ConsoleDimensions(columns, rows)
-
+        self._adopt_terminal_size()
         # rich must not fold a line that is too long, as it would if they were one text.
         lines = self._frame_lines(self._console.width)
         texts = [Text(line, no_wrap=True, overflow="crop") for line in lines]
         return Group(*texts)
+
+    def _adopt_terminal_size(self) -> None:
+        """Tell rich the size of the terminal that the stream is connected to, if it is known.
+
+        By default, rich asks the file descriptors 0 to 2 for the size. Dagster redirects two of
+        them to files.
+        """
+        from rich.console import ConsoleDimensions
+
+        columns, rows = _terminal_size(self._stream)
+        if columns and rows:
+            self._console.size = ConsoleDimensions(columns, rows)
 
     def _frame_lines(self, width: int) -> list[str]:
         """Return the lines that the terminal shows now.
@@ -456,16 +463,21 @@ class Lines(Display):
         """
         # `wait` returns False after 30 seconds, and True as soon as the command has ended.
         while not self.is_command_done.wait(LINE_SECONDS):
-            state = self.progress.state()
-            # Waiting for something, such as a cluster, is also reported as work. The other work
-            # stands still meanwhile, and its figures would only hide why.
-            waits = [work for work in state.works if isinstance(work, Wait)]
-            for work in waits or state.works:
-                self._print(work.description)
-            # Between two pieces of work, at least name the step of the build that is running.
-            if not state.works and state.step.about:
-                seconds = time.monotonic() - state.step.since
-                self._print(f"{state.step.about}: {format_age(seconds)} so far")
+            self._print_state()
+
+    def _print_state(self) -> None:
+        """Print a line for each piece of work that is under way, or else for the step of the build.
+
+        Waiting for something, such as a cluster, is also reported as work. The other work stands
+        still meanwhile, and its figures would only hide why. So then only the waiting is printed.
+        """
+        state = self.progress.state()
+        waits = [work for work in state.works if isinstance(work, Wait)]
+        for work in waits or state.works:
+            self._print(work.description)
+        if not state.works and state.step.about:
+            seconds = time.monotonic() - state.step.since
+            self._print(f"{state.step.about}: {format_age(seconds)} so far")
 
     def _print(self, text: str) -> None:
         """Print a line that begins with the time of day, such as "14:03:27 tokenizing web"."""

@@ -187,23 +187,44 @@ def _print_in_full(table: Table, console: Console) -> None:
         table: The table. Each of its columns has a smallest width.
         console: Where to print it.
     """
-    content_width = sum(column.min_width or 0 for column in table.columns)
-    n_columns = len(table.columns)
-
-    # A frame is one line before each column and one after the last, and each cell has a space on
-    # both sides. Without a frame, at most two spaces follow each column.
-    width_with_frame = content_width + 3 * n_columns + 1
-    width_without_frame = content_width + 2 * n_columns
     terminal_width = console.width
-    if width_with_frame > terminal_width:
+    if _width_with_frame(table) > terminal_width:
         table.box = None
         table.pad_edge = False
 
     # rich cuts what exceeds the width of the console. So change the width while this table is
     # printed: the terminal itself then wraps its lines.
-    console.width = max(terminal_width, width_without_frame)
+    console.width = max(terminal_width, _width_without_frame(table))
     console.print(table, crop=False)
     console.width = terminal_width
+
+
+def _width_with_frame(table: Table) -> int:
+    """Return how many characters wide a table is at least, with a frame around its cells.
+
+    The frame is one line before each column and one after the last. Each cell has a space on both
+    sides.
+
+    Args:
+        table: The table. Each of its columns has a smallest width.
+    """
+    return _content_width(table) + 3 * len(table.columns) + 1
+
+
+def _width_without_frame(table: Table) -> int:
+    """Return how many characters wide a table without a frame is at least.
+
+    At most two spaces follow each column.
+
+    Args:
+        table: The table. Each of its columns has a smallest width.
+    """
+    return _content_width(table) + 2 * len(table.columns)
+
+
+def _content_width(table: Table) -> int:
+    """Return the smallest width of all columns of a table together, without the space between."""
+    return sum(column.min_width or 0 for column in table.columns)
 
 
 def print_json(value: object, *, ensure_ascii: bool = True) -> None:

@@ -147,15 +147,12 @@ def _options_that_describe(*, has_vocab_size_option: bool) -> list[Callable[[Any
     Returns:
         Decorators for the function of a command, each of which adds one option.
     """
-    # Imported here, since this import is slow, and most commands have no such options.
     from nanoset_core.stages.shards.settings import TokenizerSpec
 
-    # The user can also write these settings into nanoset.yaml. `option_for` takes the type and the
-    # help of an option from the field of that setting.
+    # Most of these are also settings of nanoset.yaml, from which they get their types and help.
     options = [
         option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
         many_valued_option(
-            # Two names of the option, and the name of the function's parameter.
             "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
             "Special tokens that the file does not contain; several after one option.",
         ),
@@ -207,9 +204,8 @@ def text_options(
     """
     from nanoset_core.stages.shards.settings import DocumentsSpec
 
-    # `option` expects the names of an option, and at the end that of the command's parameter, in
-    # one text: "--scratch --tmp-dir scratch".
-    scratch_names = " ".join(["--scratch", *scratch_flags, "scratch"])
+    parameter = "scratch"
+    scratch_names = " ".join(["--scratch", *scratch_flags, parameter])
     return several_options(
         tokenizer_options(use, has_vocab_size_option=has_vocab_size_option),
         option(
@@ -217,8 +213,7 @@ def text_options(
             "The token that ends documents; default: the one that the tokenizer's files name, such "
             "as the tokenizer_config.json next to a tokenizer.json.",
         ),
-        # What happens with lines that cannot be read. The section `documents` of nanoset.yaml has
-        # the same settings, so these options get their types and help from its fields.
+        # These are also settings of nanoset.yaml, from which they get their types and help.
         options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
         option(
             scratch_names,

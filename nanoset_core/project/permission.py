@@ -136,14 +136,14 @@ def _deciding_searches(config: ProjectConfig, node: Node) -> list[list[DecidingI
     Returns:
         Each search once. Those of one subject, such as a section of `contamination`, are together.
     """
-    # Many inputs may be made from the same plan: those of a webdataset, for example.
-    searches: dict[DecidingInput, None] = {}  # used as a set in order
     inputs = walk_inputs([node], lambda output: output.read_inputs(config))
+    searches: list[DecidingInput] = []
     for output in (node, *inputs):
-        searches.update(dict.fromkeys(output.deciding_inputs(config)))
+        searches += output.deciding_inputs(config)
+    unique_searches = dict.fromkeys(searches)  # many inputs may have the same ones
 
     groups: dict[tuple[str, str], list[DecidingInput]] = {}
-    for search in searches:
+    for search in unique_searches:
         subject = (search.stage.layout.folder, search.node.key.subject)
         groups.setdefault(subject, []).append(search)
     return list(groups.values())

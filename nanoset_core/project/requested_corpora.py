@@ -119,22 +119,32 @@ def _unknown_corpus(
         known: Names of the corpora that exist.
     """
     folder = config.corpus_folder(mention.corpus)
-    where = f"{config.file}: {mention.key}"  # such as nanosets.pretrain.blend
-    existing = f"{mention.corpus!r}; {config.raw_folder} has {', '.join(known) or 'no corpora'}"
-    if config.derived:
-        existing += f", and {config.file.name} has {', '.join(config.derived)}"
     remedy = f"put its files ({ACCEPTED}) into {folder}, or take it out of {config.file.name}"
     if folder.is_dir():
-        return ConfigError(
-            "this corpus has no text that could be read", where=where, found=existing, remedy=remedy
-        )
-
-    # The user may have misspelt a name. Selections of documents (views) are named at the same
-    # places as corpora, so look for a similar name among both.
-    possible_names = [*known, *config.derived]
+        problem = "this corpus has no text that could be read"
+    else:
+        problem = "this corpus is not in the raw folder"
+        # The user may have misspelt the name of a corpus, or of a selection of documents (a view).
+        possible_names = [*known, *config.derived]
+        remedy = remedy_for_name(mention.corpus, possible_names, remedy)
     return ConfigError(
-        "this corpus is not in the raw folder",
-        where=where,
-        found=existing,
-        remedy=remedy_for_name(mention.corpus, possible_names, remedy),
+        problem,
+        where=f"{config.file}: {mention.key}",  # such as nanosets.pretrain.blend
+        found=f"{mention.corpus!r}; {_existing_names(config, known)}",
+        remedy=remedy,
     )
+
+
+def _existing_names(config: ProjectConfig, corpora: Collection[str]) -> str:
+    """Return a clause that lists all names that the settings can refer to.
+
+    For example: "/data/raw has web, code, and nanoset.yaml has web-en".
+
+    Args:
+        config: The settings, which may define selections of documents.
+        corpora: Names of the text collections (corpora) that exist.
+    """
+    text = f"{config.raw_folder} has {', '.join(corpora) or 'no corpora'}"
+    if config.derived:
+        text += f", and {config.file.name} has {', '.join(config.derived)}"
+    return text

@@ -240,11 +240,18 @@ class ProjectConfig(WrittenConfig):
 
         Files in a bucket are downloaded first.
         """
+        tokenizer = as_source(self._written_tokenizer)  # finds the file, if it is a folder
+        path_says_everything = not tokenizer.settings
+        return tokenizer.path if path_says_everything else tokenizer
+
+    @property
+    def _written_tokenizer(self) -> TokenizerFile:
+        """The section `tokenizer` of nanoset.yaml, with the paths of the files on this machine."""
         spec = self.tokenizer
         merges_path: Path | None = None
         if spec.merges is not None:
             merges_path = self._tokenizer_path(spec.merges, "merges")
-        written_tokenizer = TokenizerFile(
+        return TokenizerFile(
             path=self._tokenizer_path(spec.path, "path"),
             merges=merges_path,
             pattern=spec.pattern,
@@ -253,10 +260,6 @@ class ProjectConfig(WrittenConfig):
             vocab_size=spec.vocab_size,
             legacy=spec.legacy,
         )
-        # If the path is that of a folder, this finds the file in it.
-        tokenizer = as_source(written_tokenizer)
-        # For most tokenizers, the path says everything.
-        return tokenizer if tokenizer.settings else tokenizer.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
         """Return the path on this machine of a tokenizer's file, which may have to be downloaded.
@@ -409,15 +412,28 @@ def with_lines(errors: Sequence[ConfigError], file: Path) -> ConfigError:
         value, text = read_yaml(file, remedy="correct the line")
     except (NanosetError, OSError):
         return combined(errors, file)
-    # Look only for sections that the file has at its top. The settings may also be a part of it (in
-    # a defs.yaml), and nanoset adds some sections, such as `packs` if the file has `packing`.
-    sections: set[str] = set()
-    for error in errors:
-        key = str(error.where).removeprefix(f"{file}: ")  # "nanosets.pretrain"
-        sections.add(key.partition(".")[0])
-    if not isinstance(value, dict) or not sections.issubset(value):
+    # The settings may also be a part of the file (in a defs.yaml), and nanoset adds some sections,
+    # such as `packs` if the file has `packing`. Then the lines are not known.
+    has_all_sections = isinstance(value, dict) and _sections_of(errors, file).issubset(value)
+    if not has_all_sections:
         return combined(errors, file)
     return located(file, text, errors)
+
+
+def _sections_of(errors: Iterable[ConfigError], file: Path) -> set[str]:
+    """Return the sections of a file of settings that errors are about.
+
+    For example, an error at "nanoset.yaml: nanosets.pretrain" is about the section "nanosets".
+
+    Args:
+        errors: The errors. The place of each is the file and a key.
+        file: The file.
+    """
+    sections: set[str] = set()
+    for error in errors:
+        key = str(error.where).removeprefix(f"{file}: ")
+        sections.add(key.partition(".")[0])
+    return sections
 
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:

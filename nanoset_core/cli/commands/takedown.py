@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -201,14 +201,23 @@ def _print_unexpected_ids(project: Project, ids: Sequence[str]) -> None:
     for shared in uses.shared():
         shared_ids_by_corpus.setdefault(shared.corpus, []).append(shared)
     for corpus, shared_ids in shared_ids_by_corpus.items():
-        verb = "belongs" if len(shared_ids) == 1 else "belong"
-        example = shared_ids[0]
-        message = (
-            f"{len(shared_ids):,} of these ids {verb} to several documents of corpus {corpus}: "
-            f"for example, {example.documents:,} documents have {example.id!r}; a list of ids "
-            "stands for all of them"
-        )
-        echo(message, fg="yellow")
+        echo(_shared_ids_warning(corpus, shared_ids), fg="yellow")
+
+
+def _shared_ids_warning(corpus: str, shared_ids: Sequence[SharedId]) -> str:
+    """Return the warning about ids that several documents of a text collection have.
+
+    Args:
+        corpus: Name of the text collection.
+        shared_ids: The ids, at least one, each with the number of its documents.
+    """
+    verb = "belongs" if len(shared_ids) == 1 else "belong"
+    example = shared_ids[0]
+    return (
+        f"{len(shared_ids):,} of these ids {verb} to several documents of corpus {corpus}: "
+        f"for example, {example.documents:,} documents have {example.id!r}; a list of ids "
+        "stands for all of them"
+    )
 
 
 def _print_remaining_uses(project: Project, ids: Sequence[str], list_file: Path) -> bool:
@@ -284,16 +293,11 @@ def _only_list(config: ProjectConfig) -> Path:
         ConfigError: There is no such file, there are several, or it is in a bucket, where it cannot
             be changed.
     """
-    from nanoset_core.stages.given_files import has_wildcard
-
     names: set[str] = set()
     for view in config.views.values():
         names.update(view.files("exclude") or ())
-    # Leave out patterns such as "lists/*.txt", which may name several files.
-    files = sorted(name for name in names if not has_wildcard(name))
-    is_clear = len(files) == 1 and not is_remote(files[0])
-    # A view may also exclude a folder, with all lists in it.
-    if not is_clear or config.local(files[0], "views.exclude").is_dir():
+    file = _only_local_file(config, names)
+    if file is None:
         raise ConfigError(
             "it is not clear which list to add to",
             where=f"{config.file}: views",
@@ -301,4 +305,26 @@ def _only_list(config: ProjectConfig) -> Path:
             expected="one local file that views exclude",
             remedy="name it with --list, and in a view's `exclude`",
         )
-    return config.local(files[0], "views.exclude")
+    return file
+
+
+def _only_local_file(config: ProjectConfig, names: Iterable[str]) -> Path | None:
+    """Return the path of the only list of documents that the settings name, if it can be changed.
+
+        takedowns.txt                the path of this file
+        takedowns.txt, lists/*.txt   also the path of takedowns.txt: patterns are not counted
+        a.txt, b.txt                 None: there are several
+        lists                        None: it is a folder, with several lists in it
+        s3://bucket/takedowns.txt    None: it is in a bucket
+
+    Args:
+        config: The project's settings.
+        names: What is written in the settings: files, folders, addresses and patterns.
+    """
+    from nanoset_core.stages.given_files import has_wildcard
+
+    files = [name for name in names if not has_wildcard(name)]
+    if len(files) != 1 or is_remote(files[0]):
+        return None
+    path = config.local(files[0], "views.exclude")
+    return None if path.is_dir() else path

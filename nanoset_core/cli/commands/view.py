@@ -104,20 +104,30 @@ def _as_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     from nanoset_core.stages.views.facts import EMPTY_COLUMNS, GAPS, TOPS
 
-    # Such as {"view": "good", "rule": "quality >= 3", "documents": 400, "tokens": 30000}. A view
-    # may select documents of another view: then the rules of that one come first.
-    steps: list[dict[str, Any]] = []
-    for view, rule, n_documents, n_tokens in facts["steps"]:
-        steps.append({"view": view, "rule": rule, "documents": n_documents, "tokens": n_tokens})
-
     return {
         "name": name,
-        "steps": steps,
+        "steps": _steps_as_json(facts),
         "missing_ids": facts["missing_ids"],  # listed ids that no document has
         GAPS: facts.get(GAPS, []),  # limits of tokens that are far from full
         TOPS: facts.get(TOPS, []),  # a histogram for each rule that takes the best documents
         EMPTY_COLUMNS: facts.get(EMPTY_COLUMNS, {}),  # rule → its columns without any value
     }
+
+
+def _steps_as_json(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return how many documents are left after each rule of a view. For example, for one rule:
+
+        {"view": "good", "rule": "quality >= 3", "documents": 400, "tokens": 30000}
+
+    A view may select documents of another view: then the rules of that one come first.
+
+    Args:
+        facts: What was found out about the view.
+    """
+    steps: list[dict[str, Any]] = []
+    for view, rule, n_documents, n_tokens in facts["steps"]:
+        steps.append({"view": view, "rule": rule, "documents": n_documents, "tokens": n_tokens})
+    return steps
 
 
 def _print_steps(facts: Mapping[str, Any]) -> None:

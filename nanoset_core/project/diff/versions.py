@@ -215,26 +215,37 @@ def _not_built_error(
     if name in project.config.nanosets:
         return _nanoset_error(project, name)
 
-    outputs = project.outputs
-    built_names = outputs.names(stage_folder)
-    # The user may also have meant a view (a selection of documents), which has another folder.
-    built_views = outputs.names(VIEW.layout.folder)
-    similar_names = [*built_names, *built_views]
-    remedy = "run `nanoset build` first"
-    if built_names:
-        remedy = f"name one of these, or two digests; or {remedy}"
-    what = "no such corpus, or it has no dataset yet"
-    nothing_built = "a built corpus; there is none yet"
     if stage_folder == VIEW.layout.folder:  # so nanoset.yaml has this view
         what = "the view has no dataset yet"
         nothing_built = "a built view; there is none yet"
+    else:
+        what = "no such corpus, or it has no dataset yet"
+        nothing_built = "a built corpus; there is none yet"
+    outputs = project.outputs
+    built_names = outputs.names(stage_folder)
     return ConfigError(
         what,
         where=outputs.access.url(outputs.folder / stage_folder / name),
         found=found,
         expected=one_of(built_names, nothing_built),
-        remedy=remedy_for_name(name, similar_names, remedy),
+        remedy=_remedy_for_dataset(outputs, name, built_names),
     )
+
+
+def _remedy_for_dataset(outputs: OutputRoot, name: str, built_names: Sequence[str]) -> str:
+    """Return what a user can do who has named a dataset that does not exist.
+
+    Args:
+        outputs: The outputs of the project. The user may also have meant one of the views
+            (selections of documents) among these.
+        name: The name that the user gave.
+        built_names: The names that are possible.
+    """
+    remedy = "run `nanoset build` first"
+    if built_names:
+        remedy = f"name one of these, or two digests; or {remedy}"
+    similar_names = [*built_names, *outputs.names(VIEW.layout.folder)]
+    return remedy_for_name(name, similar_names, remedy)
 
 
 def _version_by_digest(outputs: OutputRoot, digest_start: str) -> Manifest:

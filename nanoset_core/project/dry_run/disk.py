@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.project.graph.graph import graph_over
+from nanoset_core.project.graph.graph import Graph, graph_over
 from nanoset_core.project.graph.nodes import walk_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.records.json_records import from_plain
@@ -60,24 +60,49 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
         Kind of output → bytes, such as {"shards": 600000000, "datasets": 600000000}, in the order
         of the stages. Kinds that take no space are left out.
     """
-    text_estimates = _TextEstimates(project)
-    bytes_by_kind: dict[str, int] = {}
-    for stage in stages():  # a stage makes outputs of one kind
-        if isinstance(stage, Estimated):
-            bytes_by_kind[stage.estimated_as] = 0  # such as "shards"
-    part_bytes: dict[tuple[Stage, str], int] = {}  # a stage, and what its parts belong to → bytes
+    estimates = _OutputEstimates(project)
+    # A stage makes outputs of one kind, such as "shards".
+    bytes_by_kind = {stage.estimated_as: 0 for stage in stages() if isinstance(stage, Estimated)}
     for node in nodes:
-        stage = node.stage
-        if not isinstance(stage, Estimated):
-            continue
-        whole_output = (stage, node.key.subject)
-        n_bytes = part_bytes.get(whole_output)
-        if n_bytes is None:
-            n_bytes = stage.disk_bytes(project, node.key, text_estimates.of)
-        if isinstance(stage, InParts):
-            part_bytes[whole_output] = n_bytes  # the other parts are as large
-        bytes_by_kind[stage.estimated_as] += n_bytes
+        if isinstance(node.stage, Estimated):
+            bytes_by_kind[node.stage.estimated_as] += estimates.bytes_of(node.stage, node.key)
     return {kind: size for kind, size in bytes_by_kind.items() if size > 0}
+
+
+class _OutputEstimates:
+    """Estimates how many bytes each output of a project will take.
+
+    Args:
+        project: The project, whose raw text and outputs are looked at.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._text_estimates = _TextEstimates(project)
+        # A stage, and the output whose parts it makes → bytes of each part.
+        self._part_bytes: dict[tuple[Stage, str], int] = {}
+
+    def bytes_of(self, stage: Estimated, key: Key) -> int:
+        """Return how many bytes an output will take.
+
+        An output may be a part of another one, such as some of the tars of a dataset. There may be
+        thousands of parts. All count as equally large, so only the first one is estimated.
+
+        Args:
+            stage: The stage that makes the output.
+            key: The output.
+        """
+        if not isinstance(stage, InParts):
+            return self._estimate(stage, key)
+
+        whole_output = (stage, key.subject)
+        if whole_output not in self._part_bytes:
+            self._part_bytes[whole_output] = self._estimate(stage, key)
+        return self._part_bytes[whole_output]
+
+    def _estimate(self, stage: Estimated, key: Key) -> int:
+        """Return how many bytes an output will take, by an estimate of the text it is made from."""
+        return stage.disk_bytes(self._project, key, self._text_estimates.of)
 
 
 class _TextEstimates:
@@ -341,16 +366,29 @@ def stale_outputs(project: Project, corpus: str) -> set[Node]:
     Raises:
         MissingError: There is no list of the files.
     """
-    # The stored list is up to date. So the recipe by which it was made, its inputs and settings, is
-    # also the one by which it should be made. From it, the graph derives the recipes of all other
-    # outputs. An output that was made by another recipe is stale.
-    file_list = require(project, INVENTORY, Key(corpus))
-    recipe_of_list = from_plain(Recipe, file_list.recipe)
-    graph = graph_over(project, {corpus: recipe_of_list}, [corpus])
-
+    graph = _graph_from_file_list(project, corpus)
     stale_nodes = []
     for node in graph.nodes():
         is_of_this_corpus = node.is_of_corpus and node.key.subject == corpus
         if is_of_this_corpus and graph.stale_reasons(node):
             stale_nodes.append(node)
     return set(graph.nodes_to_write(stale_nodes))  # without those that only lack a link
+
+
+def _graph_from_file_list(project: Project, corpus: str) -> Graph:
+    """Return the graph of the outputs that are made from the stored list of a corpus's files.
+
+    The list is up to date. So the recipe by which it was made (its inputs and settings) is also the
+    one by which it should be made. From it, the graph derives the recipes of all other outputs. An
+    output that was made by another recipe is stale.
+
+    Args:
+        project: The project, whose outputs are looked at.
+        corpus: Name of the corpus (a text collection).
+
+    Raises:
+        MissingError: There is no list of the files.
+    """
+    file_list = require(project, INVENTORY, Key(corpus))
+    recipe_of_list = from_plain(Recipe, file_list.recipe)
+    return graph_over(project, {corpus: recipe_of_list}, [corpus])

@@ -82,7 +82,8 @@ def _section_lines(
     For example:
 
         # Token that ends documents.           the help of the key
-        # The config names it.                 why this value was chosen (of an ExplainedValue)
+        # The config names it.                 why this value was chosen (of an ExplainedValue);
+                                               line ends in it are escaped by `visible`
         eod: </s>
         # Token that fills up samples.
         # pad: <p>                             a suggestion, which the user may uncomment (of a
@@ -97,8 +98,6 @@ def _section_lines(
         declaration = setting(section, key)
         yield f"{indent}# {declaration.help}"
         if isinstance(entry, ExplainedValue):
-            # The reason may name keys of the user's text. `visible` replaces line ends in them,
-            # which would end the comment.
             yield f"{indent}# {visible(entry.reason)}"
         for line in _entry_lines(declaration.hint, key, entry):
             yield f"{indent}{line}"
