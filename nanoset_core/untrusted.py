@@ -63,19 +63,31 @@ _BEARER_HINTS = ("earer", "uthorization", "BEARER", "AUTHORIZATION")
 def without_secrets(text: object) -> str:
     """Return a text in which the passwords, tokens and signatures of all URLs are replaced by "…".
 
-    Digests, other parameters and the rest of each address are kept.
+    Digests, other parameters and the rest of each address are kept. Regular expressions are slow,
+    and most texts contain no secret. So each step first looks for a short text that is a part of
+    all its matches, such as "@".
     """
-    # Regular expressions are slow, and most texts contain no secret. So each one is applied only to
-    # texts that contain a substring of all its matches.
-    result = str(text)
-    if "@" in result:
-        result = _PASSWORD.sub(f"//{HIDDEN}@", result)  # //user:password@host
-        result = _USER.sub(f"//{HIDDEN}@", result)  # //token@host
-    result = without_secret_parameters(result)  # ?sig=…; it does the same with "="
-    if any(hint in result for hint in _BEARER_HINTS):
-        # `Authorization: Bearer …`: the first group of the match is all that precedes the token.
-        result = _BEARER.sub(rf"\g<1>{HIDDEN}", result)
-    return result
+    without_passwords = _without_passwords(str(text))
+    without_parameters = without_secret_parameters(without_passwords)
+    return _without_bearer_tokens(without_parameters)
+
+
+def _without_passwords(text: str) -> str:
+    """Return a text in which what precedes the host of a URL is replaced by "…".
+
+    For example, https://user:password@host and https://token@host become https://…@host.
+    """
+    if "@" not in text:
+        return text
+    text_without_passwords = _PASSWORD.sub(f"//{HIDDEN}@", text)
+    return _USER.sub(f"//{HIDDEN}@", text_without_passwords)
+
+
+def _without_bearer_tokens(text: str) -> str:
+    """Return a text in which the token of a header `Authorization: Bearer …` is replaced by "…"."""
+    if not any(hint in text for hint in _BEARER_HINTS):
+        return text
+    return _BEARER.sub(rf"\g<1>{HIDDEN}", text)  # the group 1 is all that precedes the token
 
 
 class Multiline(str):

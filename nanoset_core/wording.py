@@ -20,21 +20,27 @@ def format_bytes(size: float) -> str:
     Args:
         size: The number of bytes, not negative.
     """
-    # Divide by 1,000 until at most three digits precede the point. Numbers from 999.5 on would be
-    # rounded to 1,000, which has four.
     unit = 0
-    while size >= 999.5 and unit < len(_UNITS) - 1:
+    while size >= 999.5 and unit < len(_UNITS) - 1:  # 999.5 would be rounded to 1,000
         size /= 1000
         unit += 1
 
-    # Choose the decimals such that there are three digits: 123, 12.3 or 1.23. Bytes have none.
-    if unit == 0 or size >= 99.95:
-        n_decimals = 0
-    elif size >= 9.995:
-        n_decimals = 1
-    else:
-        n_decimals = 2
+    n_decimals = 0 if unit == 0 else _decimals_for_three_digits(size)
     return f"{size:,.{n_decimals}f} {_UNITS[unit]}"
+
+
+def _decimals_for_three_digits(number: float) -> int:
+    """Return with how many decimals a number has three digits: 1.23, 12.3 or 123.
+
+    Args:
+        number: The number, at least 0.9995. If it has more than three digits before the point, it
+            gets no decimals.
+    """
+    if number >= 99.95:
+        return 0
+    if number >= 9.995:
+        return 1
+    return 2
 
 
 def format_age(seconds: float) -> str:

@@ -119,9 +119,7 @@ def write_demo(
     if (folder / CONFIG_FILE).exists():
         return False
 
-    # Sources of the standard library and of the packages are half of the text each. The other two
-    # corpora are small.
-    half_bytes = int(megabytes * 500_000)
+    half_bytes = int(megabytes * 500_000)  # two large corpora have half of the text each
     with writing_to(folder):
         other_paths = [folder / name for name in (TOKENIZER_FILE, SCHEMA_FILE, CONFIG["root"])]
         _prepare_raw_folder(folder / "raw", other_paths)
@@ -251,12 +249,27 @@ def _write_corpus(
         if number == 0:
             content += broken
 
-        # The files 0 and 1 are in part-0, 2 and 3 in part-1, and so on.
-        subfolder = folder
-        if n_files > 2:
-            subfolder = folder / f"part-{number // 2}"
-        subfolder.mkdir(parents=True, exist_ok=True)
-        write(subfolder / f"{folder.name}-{number}.jsonl", content)
+        path = _corpus_file(folder, number, n_files)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, content)
+
+
+def _corpus_file(folder: Path, number: int, n_files: int) -> Path:
+    """Return the path of one file of a corpus. If there are several, they are in subfolders.
+
+        stdlib/stdlib-0.jsonl           file 0 of 1 or 2
+        stdlib/part-0/stdlib-1.jsonl    file 1 of 6
+        stdlib/part-1/stdlib-2.jsonl    file 2 of 6
+
+    Args:
+        folder: Folder of the corpus, such as `stdlib`.
+        number: Number of the file, counted from 0.
+        n_files: How many files the corpus has.
+    """
+    name = f"{folder.name}-{number}.jsonl"
+    if n_files <= 2:
+        return folder / name
+    return folder / f"part-{number // 2}" / name
 
 
 def _gzip(path: Path, data: bytes) -> None:

@@ -241,7 +241,6 @@ class SettingMappingCodec(MappingCodec):
         if not isinstance(value, dict):
             raise wrong_value(self._hint, value)
 
-        # Check the keys, and decode the values of those that are valid.
         key_mistakes: list[Mismatch] = []
         items_with_valid_keys: dict[str, Any] = {}
         for key, item in value.items():
@@ -252,7 +251,6 @@ class SettingMappingCodec(MappingCodec):
                 key_mistakes.append(mistake)
         decoded = self._decode_values(items_with_valid_keys)
 
-        # Report the mistakes of keys and values together.
         mistakes = [*key_mistakes, *decoded.mismatches]
         if mistakes:
             raise MismatchError(mistakes)

@@ -234,30 +234,12 @@ def as_parsed(value: Any) -> Any:
 def _not_a_record(form: JsonForm, where: object, error: Exception) -> FormatError:
     """Return the error for a JSON file that could not be read as a record of some class.
 
-    There are three cases:
-
-    - A key is missing, or its value has a wrong type.
-    - The types are right, but a rule of the record is broken, such as a checksum.
-    - The file is not JSON.
-
     Args:
         form: What the file should be, and what to do if it is not.
         where: The file.
         error: What was raised when the file was read.
     """
-    found: str | None
-    expected: str | None = None
-    if isinstance(error, MismatchError):
-        # Keys are wrong: the file was damaged, or is something else. The first mistake says enough.
-        found = str(error.mismatches[0])
-        expected = error.mismatches[0].expected
-    elif isinstance(error, NanosetError):
-        # A rule of the record is broken.
-        found = error.what
-        expected = error.expected
-    else:
-        # It is not JSON.
-        found = shortened(repr(error))
+    found, expected = _found_and_expected(error)
     return FormatError(
         form.problem,
         where=where,
@@ -265,6 +247,26 @@ def _not_a_record(form: JsonForm, where: object, error: Exception) -> FormatErro
         expected=expected,
         remedy=form.remedy,
     )
+
+
+def _found_and_expected(error: Exception) -> tuple[str | None, str | None]:
+    """Return what was found in a JSON file, and what was expected instead, if that is known.
+
+    There are three cases:
+
+        MismatchError       a key is missing, or its value has a wrong type: the first mistake
+        NanosetError        the types are right, but a rule is broken, such as a checksum
+        another error       the file is not JSON
+
+    Args:
+        error: What was raised when the file was read.
+    """
+    if isinstance(error, MismatchError):
+        mismatch = error.mismatches[0]
+        return str(mismatch), mismatch.expected
+    if isinstance(error, NanosetError):
+        return error.what, error.expected
+    return shortened(repr(error)), None
 
 
 def finite_or_text(number: float | None) -> float | str | None:

@@ -279,6 +279,10 @@ def _remedy(hint: Any, value: object) -> str:
 def _remedy_for_missing_quotes(value: object) -> str | None:
     """Return how to correct a value in a YAML file that should have been text.
 
+        in the file    YAML reads      the user meant
+        12             the number 12   the text "12": put it in quotes
+        - web: 2       {"web": 2}      an item of a mapping, not of a list: remove the dash
+
     Args:
         value: The value as YAML has read it, such as the number 12.
 
@@ -286,13 +290,10 @@ def _remedy_for_missing_quotes(value: object) -> str | None:
         Such as 'put it in quotes: "12"'; None if nothing suggests what the user meant.
     """
     if isinstance(value, Mapping) and len(value) == 1:
-        # The user wants a mapping of names to numbers, but has written each as an item of a list of
-        # texts, `- web: 2`. YAML reads this item as the mapping {"web": 2}.
         [(name, inner)] = value.items()
         mapping = f"{{{name}: {shortened(str(inner))}, …}}"
         return f"write the keys without the dashes of a list, as one mapping: {mapping}"
     if not isinstance(value, Mapping | list):
-        # YAML reads an unquoted 12 as a number, and an unquoted `no` as false.
         return f'{QUOTES_REMEDY}"{shortened(str(value))}"'
     return None
 

@@ -91,9 +91,7 @@ def parse_or_errors(hint: Any, value: object, path: str, where: object) -> Parse
     try:
         return ParsedSettings(codec.decode(value), [])
     except MismatchError as error:
-        # Each mistake names its key below the value, such as `seed`. Put the path before it, such
-        # as `nanosets.web`.
-        mismatches = error.below(path)
+        mismatches = error.below(path)  # with "nanosets.web" before the key `sed`
     except RecursionError:
         # A YAML alias can put a list or mapping into itself: `key: &list [*list]`.
         remedy = "remove the YAML alias that makes it so"

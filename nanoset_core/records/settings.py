@@ -117,8 +117,6 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
             default=default_of(field),
             help=field_help(section, field.name),
         )
-
-        # If the values are dataclasses, yield the settings in them.
         for inner in inner_sections(type_of_values):
             # A section may contain sections of its own class, as a group of corpora contains
             # groups. Without this check, there would be no end.
@@ -258,8 +256,19 @@ def _field_docstrings(section: type) -> dict[str, str]:
     except (OSError, TypeError):
         return {}  # The class is built in, or was installed without its source.
 
-    # Find each declaration of a field whose next statement is a text.
     definition = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    return _texts_below_fields(definition)
+
+
+def _texts_below_fields(definition: ast.ClassDef) -> dict[str, str]:
+    """Return the text that follows each declaration of a field in the source code of a class.
+
+    Args:
+        definition: The class, as Python has parsed it.
+
+    Returns:
+        Name of the field → text on one line.
+    """
     docstrings = {}
     for statement, next_statement in pairwise(definition.body):
         match statement, next_statement:

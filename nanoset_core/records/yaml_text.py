@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -373,22 +373,36 @@ def _check_size(root: Any) -> None:
     Raises:
         _TooMuchError: There are more than `MOST_VALUES`, or a value contains itself.
     """
-    n_values_by_id: dict[int, int] = {}  # id of a node → values at and below it, once counted
-    open_ids: set[int] = set()  # ids of the nodes whose children are being counted
+    n_values_by_id: dict[int, int] = {}  # id of a node → number of values at and below it
+    for node in _children_first(root):
+        n_values_by_id[id(node)] = _count_values(node, n_values_by_id)
 
-    # Count the children of a node first, and then the node. So it is on the stack twice. (Without
-    # recursion, since the text may be nested deeply.)
-    stack = [(root, False)]  # (node, whether its children have been counted)
+
+def _children_first(root: Any) -> Iterator[Any]:
+    """Yield each node of a YAML text once, after the nodes below it.
+
+    The text may be nested deeply, so this uses a stack instead of recursion. Each node is on the
+    stack twice: first to add its children, and then, below these, to be yielded.
+
+    Args:
+        root: The text as a tree of nodes. An alias is the same node as the value that it repeats.
+
+    Raises:
+        _TooMuchError: A value contains itself.
+    """
+    yielded_ids: set[int] = set()
+    open_ids: set[int] = set()  # nodes whose children come first
+    stack = [(root, False)]  # (node, whether its children were yielded)
     while stack:
-        node, are_children_counted = stack.pop()
-        if are_children_counted:
-            # Raises an error if there are too many.
-            n_values_by_id[id(node)] = _count_values(node, n_values_by_id)
+        node, were_children_yielded = stack.pop()
+        if were_children_yielded:
             open_ids.remove(id(node))
+            yielded_ids.add(id(node))
+            yield node
         elif id(node) in open_ids:
             found = f"an alias in line {node.start_mark.line + 1}"
             raise _TooMuchError("a value holds itself", found, "no alias within what it stands for")
-        elif id(node) not in n_values_by_id:  # an alias of a counted node is not counted again
+        elif id(node) not in yielded_ids:
             open_ids.add(id(node))
             stack.append((node, True))
             stack += [(child, False) for child in _children(node)]
