@@ -30,7 +30,8 @@ from nanoset_assets.names import Names
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.project.dry_run import disk
-from nanoset_core.project.graph.graph import Graph, graph_over
+from nanoset_core.project.graph.current_versions import CurrentVersions
+from nanoset_core.project.graph.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets
 
@@ -115,22 +116,23 @@ def test_a_build_looks_up_again_only_outputs_that_it_has_made(
     (config_file.parent / "raw/books/late.jsonl").write_bytes(jsonl(sentences("late", 3)))
 
     # Record which outputs are looked up in the root, and are not known to the graph already.
-    lookups: list[tuple[Graph, str]] = []
-    find_current = Graph.current
+    lookups: list[tuple[CurrentVersions, str]] = []
+    find_version = CurrentVersions.of
 
-    def find_current_and_record(self, node):
-        if node not in self._current:
+    def find_version_and_record(self, node):
+        if node not in self._versions:
             lookups.append((self, label_of(node)))
-        return find_current(self, node)
+        return find_version(self, node)
 
-    monkeypatch.setattr(Graph, "current", find_current_and_record)
+    monkeypatch.setattr(CurrentVersions, "of", find_version_and_record)
 
     project = Project.open(config_file)
     report = build(project, instance, select="books")
 
     assert "3 up to date" in printed_report(project, report, capsys)
-    assert lookups.count((report.graph, "indexed_dataset [web]")) == 1
-    assert lookups.count((report.graph, "indexed_dataset [books]")) == 2  # before and after
+    versions = report.graph.versions
+    assert lookups.count((versions, "indexed_dataset [web]")) == 1
+    assert lookups.count((versions, "indexed_dataset [books]")) == 2  # before and after
 
 
 # One corpus
