@@ -118,7 +118,8 @@ def _rows_of_ends(
     cu_seqlens = np.full((len(counts), sequence_length + 1), sequence_length, np.int32)
     cu_seqlens[:, 0] = 0
 
-    # Write the ends to row 0, column 1; row 0, column 2; and row 1, column 1.
+    # Write the ends to row 0, column 1; row 0, column 2; and row 1, column 1. `positions_in` counts
+    # the documents of each sample from 1 on.
     rows = np.repeat(np.arange(len(counts)), counts)  # (n_documents,) 0 0 1
     columns = positions_in(np.ones_like(counts), counts)  # (n_documents,) 1 2 1
     # If there are more documents than columns, the last ones have no tokens: all end at the end.

@@ -1136,7 +1136,7 @@ def _complete_file_facts(
 
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in facts_by_name:
+        if name not in facts_by_name and path.is_file():
             facts_by_name[name] = _file_fact(path, sha256_by_name.get(name))
     return facts_by_name
 

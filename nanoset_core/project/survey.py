@@ -108,9 +108,8 @@ class CorpusSurvey:
             Notices on the files, such as that one is not read; or why they cannot be read.
         """
         node = inventory_node(corpus)  # the inventory is an output of the project, too
-        stored_inventory = self._graph.versions.of(
-            node
-        ).whole_manifest  # None if missing or damaged
+        stored_version = self._graph.versions.of(node)
+        stored_inventory = stored_version.whole_manifest  # None if missing or damaged
         try:
             contents = self._text_of(corpus)  # the files as they are now
             comparison = self._compare_files(corpus, contents, stored_inventory)

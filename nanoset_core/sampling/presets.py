@@ -154,8 +154,8 @@ class Preset:
     windows: bool = False
     """Whether samples are neighbouring windows of the dataset that have no token in common.
 
-    A window has one token more than a sample. In other trainers, a sample begins with the last
-    token of the previous one.
+    A window has one token more than `sequence_length`. In other trainers, a sample begins with the
+    last token of the previous one.
     """
     shuffles_datasets: bool = True
     """Whether the documents and samples of each dataset are shuffled before datasets are mixed."""

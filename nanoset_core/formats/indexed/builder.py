@@ -846,9 +846,10 @@ def _copy_documents(
         documents: Numbers of the documents, in order, int64, shape (n_documents,).
         builder: Builder of the other dataset.
     """
+    # `positions_in` lists all numbers of ranges: 5 6 for a document of 2 sequences from 5 on.
     first_sequences = dataset.document_indices[documents]  # (n_documents,)
     sequence_counts = dataset.document_indices[documents + 1] - first_sequences
-    sequences = positions_in(first_sequences, sequence_counts)  # (n_sequences,) such as 5 6
+    sequences = positions_in(first_sequences, sequence_counts)  # (n_sequences,)
 
     lengths = dataset.sequence_lengths[sequences].astype(np.int64)
     starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize  # in tokens

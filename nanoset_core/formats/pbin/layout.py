@@ -387,7 +387,8 @@ def load_index(file: PbinFile) -> PbinIndex:
 
     lengths = _tokens_of_bytes(length_chunks, file.token_bytes)
     if facts.merge_faults:
-        # Only the lengths are right. Each document starts where the previous one ends.
+        # Modalities has merged files, and written wrong offsets but right lengths. Each document
+        # starts where the previous one ends.
         starts = np.cumsum(lengths) - lengths
     else:
         starts = _tokens_of_bytes(offset_chunks, file.token_bytes)
