@@ -308,7 +308,7 @@ def test_a_handoff_is_not_written_if_an_index_file_is_missing(built_from):
         make_handoff(project, "plain")
 
     assert caught.value.where == str(missing_file)
-    assert "plain/blend" in caught.value.remedy
+    assert "`nanoset build`" in caught.value.remedy
 
 
 def replace_dataset(project: Project) -> None:
