@@ -183,13 +183,16 @@ class Target:
     def _record_failure(self, report: Report, *, deep: bool) -> None:
         """Record which outputs have errors, so that the next build makes them again.
 
+        Errors are not recorded if another output may be wrong instead: from a damaged dataset, the
+        build would make wrong tars, for example.
+
         Args:
             report: The report on the outputs. Each error names the output that has it.
             deep: Whether every byte was read.
         """
         for node in self.nodes:
             name = node.stage.report_name(node.key)
-            errors = [error for error in report.errors if error.output == name]
+            errors = [error for error in report.errors if error.output == name and error.is_certain]
             report_on_node = Report(name, errors)
             is_recorded = record_outcome(self.project, node, report_on_node, is_deep=deep)
             if is_recorded and node == self.nodes[-1]:

@@ -73,6 +73,10 @@ class Finding:
     """Whether an error is about what the output contains. False if it could not be examined: for
     example, a server did not answer.
     """
+    is_certain: bool = True
+    """Whether it is certain that this output is wrong, and not the dataset that it was compared
+    with. A quick check does not read large datasets to find that out.
+    """
 
     def __str__(self) -> str:
         """Return the finding as lines of text: what is wrong, then each known detail.
@@ -326,6 +330,10 @@ class Report:
                 self.findings.append(finding)
         self.figures.update(other.figures)
 
+    def mark_uncertain(self) -> None:
+        """Note of all findings that another output may be wrong instead: `Finding.is_certain`."""
+        self.findings = [replace(finding, is_certain=False) for finding in self.findings]
+
     def with_places(self, folder: object, url: object) -> Report:
         """Let all findings name files in a bucket by their addresses, instead of local copies.
 
@@ -350,7 +358,9 @@ class Report:
         """Return the report as values that JSON can express, for `nanoset verify --json`."""
         content = asdict(self)
         for finding in content["findings"]:
-            del finding["is_damage"]  # only decides whether the error is recorded
+            # These two only decide whether the error is recorded.
+            del finding["is_damage"]
+            del finding["is_certain"]
         return {"output": self.output, "passed": self.passed, **content}
 
 

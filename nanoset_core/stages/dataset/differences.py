@@ -40,6 +40,7 @@ def include_differences(
     if not differences.passed:
         for dataset in datasets:
             if not deep and dataset.files[bin_name(dataset)].size > _QUICK_BYTES:
+                differences.mark_uncertain()  # this dataset may be the damaged one
                 continue
             if _report_damage(report, dataset):
                 return
@@ -64,12 +65,14 @@ def _report_damage(report: Report, dataset: Manifest) -> bool:
         return False
 
     damage = dataset_report.errors[0]
-    report.error(
+    report.add(
         f"the output {dataset_report.output} is damaged, so this one cannot be compared with it",
         where=damage.where,
         found=damage.found,
         expected=damage.expected,
         remedy=damage.remedy,
+        severity="error",
+        is_damage=False,  # of this output, which need not be made again
     )
     return True
 

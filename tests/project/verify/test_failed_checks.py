@@ -97,8 +97,7 @@ def test_an_error_in_an_output_is_recorded(copy):
 
     list(verify_project(project))
 
-    # The .pbin file is compared with the dataset: so it has an error, too.
-    assert recorded_outputs(project) == {("datasets", "web"), ("packed", "web")}
+    assert recorded_outputs(project) == {("datasets", "web")}
 
 
 def test_a_quick_check_keeps_the_record_of_a_deep_one(copy):
@@ -165,3 +164,16 @@ def test_an_error_that_cannot_be_recorded_is_reported_with_a_warning(copy, monke
 
     assert not report.passed
     assert "cannot be recorded" in report.warnings[-1].what
+
+
+@pytest.mark.parametrize("deep", [True, False])
+def test_outputs_that_differ_from_a_damaged_dataset_are_not_recorded(copy, monkeypatch, deep):
+    # A quick check does not read large datasets to find out whether they are damaged.
+    monkeypatch.setattr("nanoset_core.stages.dataset.differences._QUICK_BYTES", 0)
+    project = copy()
+    overwrite(first_file(project, "datasets/web/*/*.bin"), 0, b"\xff" * 100)
+
+    failed = {report.output for report in verify_project(project, deep=deep) if not report.passed}
+
+    assert "packed/web" in failed  # the .pbin file
+    assert recorded_outputs(project) == {("datasets", "web")}
