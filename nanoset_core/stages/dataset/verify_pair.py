@@ -83,7 +83,7 @@ def verify_pair(
     if expected is None:
         expected = Expected()
 
-    dataset = _open_valid(report, prefix, access)
+    dataset = _open_checked(report, prefix, access)
     if dataset is None:
         return report
     if is_view:
@@ -96,20 +96,21 @@ def verify_pair(
     return report
 
 
-def _open_valid(
+def _open_checked(
     report: Report, prefix: str | os.PathLike[str], access: FileAccess | None
 ) -> MMapIndexedDataset | None:
-    """Open a .bin/.idx pair after a check of its .idx, without which tokens cannot be read.
+    """Check the .idx of a .bin/.idx pair, and open the pair.
 
     Args:
-        report: Gets an error if the pair cannot be opened.
+        report: Gets an error if the .idx is damaged, or a file cannot be read.
         prefix: Prefix of the pair: path of the .bin without its ending.
-        access: Reads the files if they are below an output root.
+        access: Reads the files of a project's outputs, which may be in a bucket; None for other
+            files, which are on a disk.
 
     Returns:
-        The dataset; None if it cannot be opened.
+        The dataset; None if the report got an error.
     """
-    with report.catching(remedy=REMEDY):
+    with report.catching(remedy=REMEDY):  # an error goes to the report, and ends the block
         return MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
     return None
 

@@ -260,12 +260,14 @@ def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
 def _with_scaled_train(
     blend_per_split: Mapping[SplitName, BlendSpec | None], scale: float
 ) -> FrozenDict[SplitName, BlendSpec | None]:
-    """Return the data of each split for a smaller run, which reads less of train only.
+    """Return which data a smaller run reads for each split, if splits have data of their own.
 
-    All runs read the same data of valid and test, so that their losses can be compared.
+    Of the training data, it reads a share of the documents. The data of valid and test stay the
+    same, so that the losses of all runs can be compared.
 
     Args:
-        blend_per_split: The data of each split of the full run; empty if the splits share one.
+        blend_per_split: Split → its data in the full run, None if it has none. The mapping is empty
+            if all splits share one blend, which the caller scales instead.
         scale: Size of the smaller run, as a share of the full one.
     """
     scaled = dict(blend_per_split)
