@@ -14,7 +14,7 @@ import numpy as np
 from nanoset_core.errors import InputError
 from nanoset_core.tokenizers.engines.arrays import Ids
 from nanoset_core.tokenizers.engines.engine import Encoded, EncodingError, Engine, WrongTokensError
-from nanoset_core.tokenizers.library_panics import panics_as_errors
+from nanoset_core.tokenizers.rust_panics import panics_as_errors
 from nanoset_core.untrusted import shortened
 
 DEFAULT_SHARE = 0.001

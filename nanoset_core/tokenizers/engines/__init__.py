@@ -38,7 +38,7 @@ from nanoset_core.tokenizers.engines.gigatoken import GigatokenEngine, is_instal
 from nanoset_core.tokenizers.engines.proof import all_canaries, differing
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine, reference_engine
 from nanoset_core.tokenizers.files import Definition, define
-from nanoset_core.tokenizers.library_panics import LibraryPanicError, panics_as_errors
+from nanoset_core.tokenizers.rust_panics import LibraryPanicError, panics_as_errors
 from nanoset_core.untrusted import safe_logger
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.tokenizers.cache import installed_version
 from nanoset_core.tokenizers.engines.engine import Encoded, NotRecognisedError
 from nanoset_core.tokenizers.files import define
-from nanoset_core.tokenizers.library_panics import panics_as_errors
+from nanoset_core.tokenizers.rust_panics import panics_as_errors
 
 # Some versions of the library keep all words that they ever saw.
 _MAX_GROWTH = 192 << 20

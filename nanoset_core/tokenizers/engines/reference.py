@@ -28,7 +28,7 @@ from nanoset_core.tokenizers.engines.tokenizers_library import (
 )
 from nanoset_core.tokenizers.files import TokenizerPath, as_source, define, stat_signature
 from nanoset_core.tokenizers.files.sentencepiece import SPACE_SIGN
-from nanoset_core.tokenizers.library_panics import panics_as_errors
+from nanoset_core.tokenizers.rust_panics import panics_as_errors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -16,7 +16,7 @@ import orjson
 from nanoset_core.errors import FormatError
 from nanoset_core.tokenizers.engines.engine import EncodingError
 from nanoset_core.tokenizers.files import TokenizerPath, define
-from nanoset_core.tokenizers.library_panics import panics_as_errors
+from nanoset_core.tokenizers.rust_panics import panics_as_errors
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

@@ -22,7 +22,7 @@ from nanoset_core.tokenizers.files.tokenizer_json import (
     missing_bytes,
     parsed_added_tokens,
 )
-from nanoset_core.tokenizers.library_panics import panics_as_errors
+from nanoset_core.tokenizers.rust_panics import panics_as_errors
 from nanoset_core.wording import format_count
 
 MIN_UNMERGED_SHARE = 0.01

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from nanoset_core.tokenizers.library_panics import panics_as_errors
+from nanoset_core.tokenizers.rust_panics import panics_as_errors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -181,7 +181,7 @@ def test_a_file_that_is_no_json_is_an_error(tmp_path):
         make_engine(path)
 
 
-def test_a_merge_at_which_the_library_panics_is_an_error(tmp_path):
+def test_a_merge_at_which_the_rust_panics_is_an_error(tmp_path):
     """A panic of the library is a BaseException, which `except Exception` does not catch."""
     path = write_bpe(tmp_path, ["a", "b"], [["a", "b"]])  # without a token "ab"
 
