@@ -108,7 +108,7 @@ def _only_bin(chunks: Iterable[WeighedValues], spread: _Spread) -> Bin:
 
 
 def sum_by_bin(chunks: Iterable[WeighedValues], edges: Sequence[float]) -> NDArray[np.int64]:
-    """Add up what belongs to the numbers of each bin of a histogram.
+    """Count, for each bin of a histogram, the documents or tokens whose numbers are in the bin.
 
     For example, one document has 5 tokens, one has 7, and four have 20. The edges 10 and 20 make
     three bins:
@@ -130,7 +130,9 @@ def sum_by_bin(chunks: Iterable[WeighedValues], edges: Sequence[float]) -> NDArr
 
 
 def _sum_chunk_by_bin(chunk: WeighedValues, edges: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Add up what belongs to some numbers of each bin of a histogram, as `sum_by_bin` does for all.
+    """Count the documents or tokens in each bin of a histogram, for a part of all numbers.
+
+    `sum_by_bin` adds up these counts for all parts.
 
     Args:
         chunk: The numbers, with the amounts that are added up.

@@ -54,12 +54,30 @@ class _PieceType(IntEnum):
 
 
 class _ModelType(IntEnum):
-    """Field 3 of the trainer's settings."""
+    """Values of `_TrainerField.MODEL_TYPE`."""
 
     UNIGRAM = 1
     BPE = 2
     WORD = 3
     CHARACTER = 4
+
+
+class _TrainerField(IntEnum):
+    """Numbers of settings in `TrainerSpec` of sentencepiece_model.proto."""
+
+    MODEL_TYPE = 3
+    TREAT_WHITESPACE_AS_SUFFIX = 24
+    BYTE_FALLBACK = 35
+    EOS_PIECE = 47
+
+
+class _NormalizerField(IntEnum):
+    """Numbers of settings in `NormalizerSpec` of sentencepiece_model.proto."""
+
+    PRECOMPILED_CHARSMAP = 2
+    ADD_DUMMY_PREFIX = 3
+    REMOVE_EXTRA_WHITESPACES = 4
+    ESCAPE_WHITESPACES = 5
 
 
 class _ModelPiece(NamedTuple):
@@ -555,11 +573,9 @@ def _parse_piece(message: bytes) -> _ModelPiece:
 def _build_model(
     pieces: list[_ModelPiece], trainer: Mapping[int, Any], normalizer: Mapping[int, Any]
 ) -> _Model:
-    """Build a model from the settings in a SentencePiece file, in which they have numbers.
+    """Build a model from what a SentencePiece file contains: its vocabulary and its settings.
 
-    The numbers are those of sentencepiece_model.proto: `TrainerSpec` and `NormalizerSpec`. For
-    example, number 3 of the trainer's settings is the kind of model. A setting that is missing has
-    sentencepiece's default.
+    The file names each setting by a number. A setting that is missing has sentencepiece's default.
 
     Args:
         pieces: The vocabulary.
@@ -574,14 +590,14 @@ def _build_model(
         raise ValueError("the settings of the trainer or of the normalizer are missing")
     return _Model(
         pieces=pieces,
-        model_type=trainer.get(3, _ModelType.UNIGRAM),
-        byte_fallback=bool(trainer.get(35, 0)),
-        has_space_suffix=bool(trainer.get(24, 0)),
-        eos_piece=trainer.get(47, b"</s>").decode(),
-        charsmap=bytes(normalizer.get(2, b"")),
-        add_dummy_prefix=bool(normalizer.get(3, 1)),
-        remove_extra_whitespaces=bool(normalizer.get(4, 1)),
-        escape_whitespaces=bool(normalizer.get(5, 1)),
+        model_type=trainer.get(_TrainerField.MODEL_TYPE, _ModelType.UNIGRAM),
+        byte_fallback=bool(trainer.get(_TrainerField.BYTE_FALLBACK, 0)),
+        has_space_suffix=bool(trainer.get(_TrainerField.TREAT_WHITESPACE_AS_SUFFIX, 0)),
+        eos_piece=trainer.get(_TrainerField.EOS_PIECE, b"</s>").decode(),
+        charsmap=bytes(normalizer.get(_NormalizerField.PRECOMPILED_CHARSMAP, b"")),
+        add_dummy_prefix=bool(normalizer.get(_NormalizerField.ADD_DUMMY_PREFIX, 1)),
+        remove_extra_whitespaces=bool(normalizer.get(_NormalizerField.REMOVE_EXTRA_WHITESPACES, 1)),
+        escape_whitespaces=bool(normalizer.get(_NormalizerField.ESCAPE_WHITESPACES, 1)),
     )
 
 
