@@ -494,17 +494,19 @@ def _runs_to_execute(
 def _report_before_runs(plan: _BuildPlan, *, has_all_corpora: bool) -> BuildReport:
     """Return the report of a build with what is known before anything is made.
 
-    For example, a file of the text collection (corpus) `books` is damaged, and the seed of the
-    mixture `pretrain`, which does not need `books`, was changed:
+    Outputs are named as in Dagster: `raw_jsonl [books]` is the list of the files of the text
+    collection (corpus) `books`. If one of these files is damaged, and the user has changed the seed
+    of the data mixture `pretrain`, which does not read `books`, the report says:
 
-        failed      {"raw_jsonl [books]": the error}                (its list of files)
-        skipped     names of what is made from `books`, such as another mixture
-        replaced    {"pretrain/blend [train]": ["seed: 7 → 8"]}     (why it is made again)
+        failed      {"raw_jsonl [books]": the error}
+        skipped     the outputs that would be made from `books`
+        replaced    {"pretrain/blend [train]": ["seed: 7 → 8"]}: why this output is made again
 
     Args:
-        plan: The outputs of the project, and those that the build is going to make.
+        plan: What was found out about all outputs (`survey`), which of them the user has selected
+            (`selected`), and which of these are going to be made (`steps`).
         has_all_corpora: Whether all corpora were examined, and not only some that the user named.
-            If not, it is not known what is skipped.
+            If not, the inputs of some outputs are not known, and nothing is listed as skipped.
     """
     survey = plan.survey
     report = BuildReport(

@@ -255,7 +255,7 @@ def _write_corpus(
 
 
 def _corpus_file(folder: Path, number: int, n_files: int) -> Path:
-    """Return the path of one file of a corpus. If there are several, they are in subfolders.
+    """Return the path of one file of a corpus; with more than two files, a subfolder has two each.
 
         stdlib/stdlib-0.jsonl           file 0 of 1 or 2
         stdlib/part-0/stdlib-1.jsonl    file 1 of 6

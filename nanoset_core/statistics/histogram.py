@@ -135,7 +135,8 @@ def _sum_chunk_by_bin(chunk: WeighedValues, edges: NDArray[np.float64]) -> NDArr
     `sum_by_bin` adds up these counts for all parts.
 
     Args:
-        chunk: The numbers, with the amounts that are added up.
+        chunk: The numbers, with an array for each kind of amount, such as the documents and the
+            tokens that have each number.
         edges: The numbers at which a bin ends and the next one starts, ascending. A number that
             equals an edge is in the bin after it.
 
@@ -145,7 +146,8 @@ def _sum_chunk_by_bin(chunk: WeighedValues, edges: NDArray[np.float64]) -> NDArr
     n_bins = len(edges) + 1
     bins = np.searchsorted(edges, chunk.values, side="right")  # (n_values,) the bin of each number
     sums = [np.bincount(bins, amounts, n_bins) for amounts in chunk.amounts]
-    # bincount adds up floats, which are exact up to 2**53. Convert them before adding up more.
+    # bincount adds up floats, which are exact for whole numbers up to 2**53. So the counts are
+    # converted to integers before those of other chunks are added.
     return np.stack(sums, axis=1).astype(np.int64)
 
 
