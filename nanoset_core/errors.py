@@ -250,6 +250,10 @@ class MissingError(NanosetError, FileNotFoundError):
     """A file, an output or another input does not exist."""
 
 
+class NoSamplesError(MissingError):
+    """A split of a nanoset has no samples, for example because its share of the data is 0."""
+
+
 class StaleError(NanosetError, RuntimeError):
     """An output does not belong to the current version of the inputs that it names."""
 

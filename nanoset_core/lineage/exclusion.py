@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoset_core.errors import ConfigError, MissingError, one_of
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, one_of
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.takedown import DocumentSearch
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.splits import SPLITS, parse_split
+from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.given_files import is_given_file
 from nanoset_core.stages.inventory.corpora import corpus_names
@@ -232,6 +233,27 @@ def remedies(project: Project, uses: Iterable[DatasetUse], list_file: Path) -> I
         yield f"{instruction} instead of {corpus}, wherever they or their views read {corpus}"
 
 
+def _counts_in(project: Project, corpus: str, ids: Sequence[str]) -> Counter[str]:
+    """Count the documents of a corpus that have some ids.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus, a collection of texts that has been built.
+        ids: Ids of documents.
+
+    Returns:
+        Id → number of documents; without ids that no document has.
+    """
+    import pyarrow as pa
+
+    dataset = current_dataset(project, corpus)
+    only_ids = pa.array(ids, pa.large_string())  # rows with other ids are left out
+    counts: Counter[str] = Counter()
+    for values in document_values(project, corpus, dataset, ["id"], only_ids=only_ids):
+        counts.update(values.columns["id"].to_pylist())
+    return counts
+
+
 class SharedId(NamedTuple):
     """An id that several documents of a corpus have."""
 
@@ -248,6 +270,8 @@ class IdUses:
     """The ids, each once."""
     counts_by_corpus: Mapping[str, Counter[str]]
     """Corpus → id → number of documents."""
+    error_by_corpus: Mapping[str, NanosetError]
+    """Corpus that could not be searched → why not: for example, one of its files was deleted."""
 
     @classmethod
     def of(cls, project: Project, ids: Sequence[str]) -> IdUses:
@@ -258,18 +282,16 @@ class IdUses:
                 built is skipped.
             ids: Ids of documents.
         """
-        import pyarrow as pa
-
-        only_ids = pa.array(ids, pa.large_string())
         counts_by_corpus: dict[str, Counter[str]] = {}
+        error_by_corpus: dict[str, NanosetError] = {}
         for corpus in corpus_names(project):
-            with suppress(MissingError):  # it has not been built
-                dataset = current_dataset(project, corpus)
-                counts_by_corpus[corpus] = Counter()
-                # Rows with other ids are left out.
-                for values in document_values(project, corpus, dataset, ["id"], only_ids=only_ids):
-                    counts_by_corpus[corpus].update(values.columns["id"].to_pylist())
-        return cls(list(dict.fromkeys(ids)), counts_by_corpus)
+            try:
+                version = project.outputs.current_version(DATASET.layout.folder, corpus)
+                if version.is_built:
+                    counts_by_corpus[corpus] = _counts_in(project, corpus, ids)
+            except NanosetError as error:
+                error_by_corpus[corpus] = error
+        return cls(list(dict.fromkeys(ids)), counts_by_corpus, error_by_corpus)
 
     def unknown(self) -> list[str]:
         """Return the ids that no document has, which may be misspelt."""

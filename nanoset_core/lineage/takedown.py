@@ -9,14 +9,13 @@ and in the samples 17 to 350 of a nanoset's train split, which are read in the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.errors import ConfigError, NanosetError, NoSamplesError
 from nanoset_core.lineage.documents import InspectionContext, Lineage
 from nanoset_core.lineage.positions import Split
 from nanoset_core.lineage.webdataset import Tars
@@ -24,13 +23,15 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.dataset import Dataset
-from nanoset_core.stages.datasets import current_dataset
+from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.mappings.stage import INDEX_MAPPINGS
 from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
 from nanoset_core.stages.stage import Key, Node, require
 from nanoset_core.stages.views.ids import COMMENT, listed_ids
 from nanoset_core.stages.views.tables import document_values
+from nanoset_core.stages.webdataset.stage import WEBDATASET
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.text.files.endings import is_table
 
@@ -152,7 +153,17 @@ def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
         )
 
 
-def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
+@dataclass(frozen=True, slots=True)
+class UnsearchedOutput:
+    """An output that could not be searched for the documents that are taken down."""
+
+    output: str
+    """Its kind and name, as in `Holding`."""
+    error: NanosetError
+    """Why not: for example, one of its files was deleted."""
+
+
+def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding | UnsearchedOutput]:
     """Yield the outputs of a project that contain documents which must be deleted.
 
         corpus web                   3 documents
@@ -165,121 +176,172 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
 
     Yields:
         Datasets first, then the splits of nanosets (train, valid and test), then webdatasets, and
-        at the end exports and `.pbin` files.
-
-    Raises:
-        NanosetError: An output is damaged.
+        at the end exports and `.pbin` files. An output that is damaged, or was made from a dataset
+        that is damaged, is yielded as an `UnsearchedOutput`, since it may contain the documents.
     """
-    context = InspectionContext.of(project)
-    search = DocumentSearch(project, ids)  # remembers the documents of each dataset
-    yield from _dataset_holdings(project, context, search)
-    for name in project.config.nanosets:
-        yield from _split_holdings(context, name, search)
-    for name in project.config.webdatasets:
-        yield from _tar_holdings(context, name, search)
-    yield from _copy_holdings(project, context, search)
-
-
-def _tar_holdings(
-    context: InspectionContext, name: str, search: DocumentSearch
-) -> Iterator[Holding]:
-    """Yield a webdataset, a set of tars with training samples, if it contains the documents.
-
-    Args:
-        context: The opened outputs.
-        name: Name of the webdataset. If it has not been built, nothing is yielded.
-        search: Finds the documents in the datasets that it was made from.
-    """
-    with suppress(MissingError):
-        tars = Tars.of(context, name)
-        holding = _sample_holding(f"webdataset {name}", tars, search)
+    search = _OutputSearch.of(project, ids)
+    for node in _searched_outputs(project):
+        try:
+            holding = search.holding(node)
+        except NanosetError as error:
+            yield UnsearchedOutput(_label(project.config, node), error)
+            continue
         if holding is not None:
             yield holding
 
 
-def _copy_holdings(
-    project: Project, context: InspectionContext, search: DocumentSearch
-) -> Iterator[Holding]:
-    """Yield the exports and `.pbin` files that contain documents which must be deleted.
-
-    Each of them is a copy of a dataset, as the dataset was when the copy was made. If the dataset
-    has been rebuilt since, or nanoset.yaml names another one, the copy still has its earlier
-    documents.
+def _searched_outputs(project: Project) -> Iterator[Node]:
+    """Yield the outputs that may contain text, in the order in which they are shown.
 
     Args:
-        project: Its current outputs are searched.
-        context: Opens datasets.
-        search: Finds the documents in a dataset by their ids.
+        project: Its text and settings say which outputs it has. They need not have been built.
     """
-    for copy in _copies(project.config):
-        with suppress(MissingError):  # the copy has not been built
-            manifest = require(project, copy.stage, copy.key)
-            dataset = context.datasets.copied_by(manifest, project.config)
-            documents = search.documents_of(dataset)
-            if len(documents):
-                kind = "export" if copy.stage is EXPORT else "pbin"
-                yield Holding(f"{kind} {copy.key.subject}", len(documents))
-
-
-def _copies(config: ProjectConfig) -> list[Node]:
-    """Return all outputs that are copies of a dataset in another format: exports and `.pbin` files.
-
-    Args:
-        config: The settings of the project.
-    """
-    copies = [Node(EXPORT, Key(name)) for name in config.exports]
+    config = project.config
+    for name in [*corpus_names(project), *config.derived]:
+        yield dataset_node(config, name)
+    for name in config.nanosets:
+        for split in SPLITS:
+            yield Node(INDEX_MAPPINGS, Key(name, split))
+    for name in config.webdatasets:
+        yield Node(WEBDATASET, Key(name))
+    for name in config.exports:
+        yield Node(EXPORT, Key(name))
     for name in config.pbin:
         # Those of corpora, and those of what is made from corpora, belong to different stages.
         stage = PBIN_DERIVED if name in config.derived else PBIN
-        copies.append(Node(stage, Key(name)))
-    return copies
+        yield Node(stage, Key(name))
 
 
-def _split_holdings(
-    context: InspectionContext, name: str, search: DocumentSearch
-) -> Iterator[Holding]:
-    """Yield which training data of a nanoset contain documents that must be deleted.
-
-    A nanoset is a mixture of datasets, divided into train, valid and test. For example, "nanoset
-    pretrain train: 3 documents, in the samples 17 to 30". For train, the result also says in which
-    steps of training these are read.
+def _label(config: ProjectConfig, node: Node) -> str:
+    """Return the kind and the name of an output, such as `view clean` or `nanoset pretrain train`.
 
     Args:
-        context: The opened outputs, and the settings of the project.
-        name: Name of the nanoset.
-        search: Finds the documents to be deleted in the datasets that the samples are taken from.
+        config: The settings of the project.
+        node: One of the `_searched_outputs`.
     """
-    for split in SPLITS:  # train, valid and test
-        with suppress(MissingError):  # not built, or empty because its share of the data is 0
-            samples = Split.of(context, name, split)
-            holding = _sample_holding(f"nanoset {name} {split}", samples, search)
-            if holding is None:
-                continue
-            if split == "train" and holding.samples is not None:
-                holding = replace(holding, steps=_steps(context, name, holding.samples))
-            yield holding
+    key = node.key
+    if node.stage is INDEX_MAPPINGS:
+        return f"nanoset {key.subject} {key.part}"
+    if node.stage is WEBDATASET:
+        return f"webdataset {key.subject}"
+    if node.stage is EXPORT:
+        return f"export {key.subject}"
+    if node.stage in (PBIN, PBIN_DERIVED):
+        return f"pbin {key.subject}"
+
+    name = key.part or key.subject  # the key of a view or of packs is (corpus, name)
+    if name in config.packs:
+        return f"packs {name}"
+    if name in config.derived:
+        return f"view {name}"
+    return f"corpus {name}"
 
 
-def _dataset_holdings(
-    project: Project, context: InspectionContext, search: DocumentSearch
-) -> Iterator[Holding]:
-    """Yield the datasets that contain documents which must be deleted.
+@dataclass(frozen=True, slots=True)
+class _OutputSearch:
+    """Finds the outputs of a project that contain documents which are taken down."""
 
-        corpus web     3 documents
-        view clean     2 documents     a selection of the documents of web
-        packs …        2 documents     sequences of one length that are filled with documents
+    project: Project
+    """Its current outputs are searched."""
+    context: InspectionContext
+    """Opens the datasets and training samples of the project."""
+    documents: DocumentSearch
+    """Finds the documents in a dataset, and remembers them."""
 
-    Args:
-        project: Its current outputs are searched.
-        context: Opens datasets.
-        search: Finds the documents in a dataset by their ids.
-    """
-    for name in [*corpus_names(project), *project.config.derived]:
-        with suppress(MissingError):  # it has not been built
-            dataset = context.datasets.open(current_dataset(project, name))
-            documents = search.documents_of(dataset)
-            if len(documents):
-                yield Holding(f"{dataset.kind} {name}", len(documents))
+    @staticmethod
+    def of(project: Project, ids: Sequence[str]) -> _OutputSearch:
+        """Prepare a search.
+
+        Args:
+            project: Its current outputs are searched.
+            ids: Ids of the documents.
+        """
+        context = InspectionContext.of(project)
+        return _OutputSearch(project, context, DocumentSearch(project, ids))
+
+    def holding(self, node: Node) -> Holding | None:
+        """Return how many of the documents an output contains.
+
+        Args:
+            node: Which output, one of the `_searched_outputs`.
+
+        Returns:
+            The result; None if the output contains none of the documents, or has not been built.
+
+        Raises:
+            NanosetError: The output is damaged; or a dataset that it was made from is damaged, or
+                was deleted.
+        """
+        version = self.project.outputs.current_version(node.stage.layout.folder, node.name)
+        if not version.is_built:
+            return None
+
+        if node.stage is INDEX_MAPPINGS:
+            return self._holding_of_split(node)
+        if node.stage is WEBDATASET:
+            return self._holding_of_samples(node, Tars.of(self.context, node.key.subject))
+        return self._holding_of_dataset(node)
+
+    def _holding_of_dataset(self, node: Node) -> Holding | None:
+        """Return how many of the documents are in a dataset, or in a copy of one.
+
+        Args:
+            node: A corpus, a view or packs; or an export or a `.pbin`, which are copies of these.
+        """
+        manifest = require(self.project, node.stage, node.key)
+        if node.stage in (EXPORT, PBIN, PBIN_DERIVED):
+            # Search the dataset as it was when the copy was made. It may have been rebuilt since,
+            # or nanoset.yaml may name another one, but the copy still has the earlier documents.
+            dataset = self.context.datasets.copied_by(manifest, self.project.config)
+        else:
+            dataset = self.context.datasets.open(manifest)
+        n_documents = len(self.documents.documents_of(dataset))
+        if n_documents == 0:
+            return None
+        return Holding(_label(self.project.config, node), n_documents)
+
+    def _holding_of_split(self, node: Node) -> Holding | None:
+        """Return how many of the documents the training samples of a split contain.
+
+        For train, the result also says in which steps of training these samples are read.
+
+        Args:
+            node: The split (train, valid or test) of a nanoset, which is a mixture of datasets.
+        """
+        nanoset = node.key.subject
+        split = node.key.required_part
+        try:
+            samples = Split.of(self.context, nanoset, split)
+        except NoSamplesError:
+            return None
+        holding = self._holding_of_samples(node, samples)
+        if holding is None or holding.samples is None or split != "train":
+            return holding
+        return replace(holding, steps=_steps(self.context, nanoset, holding.samples))
+
+    def _holding_of_samples(self, node: Node, samples: Split | Tars) -> Holding | None:
+        """Return how many of the documents are in training data, and in which samples.
+
+        For example, 3 documents in the samples 17 to 30. All documents of a dataset count that the
+        data are made from: whether a sample has a token of each is not looked up.
+
+        Args:
+            node: The split of a nanoset, or the webdataset.
+            samples: Its training samples.
+
+        Returns:
+            The result; None if no sample has tokens of these documents.
+        """
+        documents_by_dataset = _documents_by_dataset(samples, self.documents)
+        sample_numbers = _samples_with(samples, documents_by_dataset)
+        if not sample_numbers:
+            return None
+        n_documents = sum(len(documents) for documents in documents_by_dataset)
+        return Holding(
+            _label(self.project.config, node),
+            n_documents,
+            samples=(min(sample_numbers), max(sample_numbers)),
+        )
 
 
 class DocumentSearch:
@@ -354,28 +416,6 @@ class DocumentSearch:
         for corpus_number in corpus_numbers.tolist():
             parts.append(dataset.copies_of(corpus_number))
         return np.concatenate(parts)
-
-
-def _sample_holding(output: str, samples: Split | Tars, search: DocumentSearch) -> Holding | None:
-    """Return how many documents that must be deleted are in training data, and in which samples.
-
-    For example, 3 documents in the samples 17 to 30. All documents of a dataset count that the data
-    are made from: whether a sample has a token of each is not looked up.
-
-    Args:
-        output: Kind and name of the training data, such as `nanoset pretrain train`.
-        samples: The training data, opened.
-        search: Finds the documents to be deleted in the datasets that the samples are taken from.
-
-    Returns:
-        The result; None if no sample has tokens of these documents.
-    """
-    documents_by_dataset = _documents_by_dataset(samples, search)
-    sample_numbers = _samples_with(samples, documents_by_dataset)
-    if not sample_numbers:
-        return None
-    n_documents = sum(len(documents) for documents in documents_by_dataset)
-    return Holding(output, n_documents, samples=(min(sample_numbers), max(sample_numbers)))
 
 
 def _documents_by_dataset(samples: Split | Tars, search: DocumentSearch) -> list[NDArray[np.int64]]:

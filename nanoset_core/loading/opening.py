@@ -11,7 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nanoset_core.errors import ConfigError, MissingError, StaleError, one_of, remedy_for_name
+from nanoset_core.errors import (
+    ConfigError,
+    MissingError,
+    NoSamplesError,
+    StaleError,
+    one_of,
+    remedy_for_name,
+)
 from nanoset_core.loading.blended_nanoset import BlendedNanoset, open_split
 from nanoset_core.loading.layout import (
     BLEND,
@@ -74,8 +81,8 @@ def load_nanoset(
         ConfigError: The root is a file, `storage` is something else, the preset's samples do not
             have one of the masks, a mask needs another one that is not set, or the documents have
             no end token.
-        MissingError: The split was not built, a file was deleted, or the split has no share of the
-            data.
+        NoSamplesError: The split has no samples, for example because its share of the data is 0.
+        MissingError: The split was not built, or a file was deleted.
         FormatError, StaleError: A file is not as it was written, or belongs to another version.
     """
     mask_values = {
@@ -145,8 +152,9 @@ def open_version(outputs: OutputRoot, manifest: Manifest) -> Nanoset | BlendedNa
             several datasets, and `pretrain/train/index_mappings` for a split of a single one.
 
     Raises:
-        MissingError: A file was deleted; or the split has no samples, such as `test` if
-            nanoset.yaml divides the data by "98,2,0".
+        NoSamplesError: The split has no samples, such as `test` if nanoset.yaml divides the data by
+            "98,2,0".
+        MissingError: A file was deleted.
         FormatError, StaleError: A file is not as it was written, or belongs to another version.
     """
     plan, config = _plan_with_samples(outputs, manifest)
@@ -191,7 +199,8 @@ def _plan_with_samples(outputs: OutputRoot, manifest: Manifest) -> tuple[SplitPl
         manifest: The record of the split.
 
     Raises:
-        MissingError: The split has no samples, or the file is missing.
+        NoSamplesError: The split has no samples.
+        MissingError: The file is missing.
         FormatError: The file is not as it was written.
     """
     plan, config = read_split(manifest, outputs.folder)
@@ -217,7 +226,7 @@ def _open_samples(
     return open_split(plan, config, index_folder, outputs.access)
 
 
-def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig) -> MissingError:
+def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig) -> NoSamplesError:
     """Return the error for a split without samples, with the reason in terms of nanoset.yaml."""
     if manifest.facts.get(LACKING) is not None:
         return _too_small_error(name, split, manifest)
@@ -228,9 +237,9 @@ def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig
     return _no_blend_error(name, split, manifest, config.blend_per_split)
 
 
-def _too_small_error(name: str, split: str, manifest: Manifest) -> MissingError:
+def _too_small_error(name: str, split: str, manifest: Manifest) -> NoSamplesError:
     """Return the error for a split whose share of the data is too small for a sample."""
-    return MissingError(
+    return NoSamplesError(
         f"the {split} split of {name} has no sample",
         where=manifest.url(),
         found=manifest.facts[LACKING],
@@ -240,9 +249,9 @@ def _too_small_error(name: str, split: str, manifest: Manifest) -> MissingError:
 
 def _only_train_error(
     name: str, split: str, manifest: Manifest, config: NanosetConfig
-) -> MissingError:
+) -> NoSamplesError:
     """Return the error for valid or test of a trainer that has only train."""
-    return MissingError(
+    return NoSamplesError(
         f"the {split} split of {name} has no samples",
         where=manifest.url(),
         found=f"preset {config.preset}, whose trainer reads only train",
@@ -252,9 +261,9 @@ def _only_train_error(
 
 def _no_share_error(
     name: str, split: str, manifest: Manifest, config: NanosetConfig
-) -> MissingError:
+) -> NoSamplesError:
     """Return the error for a split with a share of 0 of the data that all splits share."""
-    return MissingError(
+    return NoSamplesError(
         f"the {split} split of {name} has no share of the data",
         where=manifest.url(),
         found=f"split: {config.split}",
@@ -265,7 +274,7 @@ def _no_share_error(
 
 def _no_blend_error(
     name: str, split: str, manifest: Manifest, blend_per_split: Sequence[Blend | None]
-) -> MissingError:
+) -> NoSamplesError:
     """Return the error for a split without data, in a nanoset whose splits have data of their own.
 
     For example, nanoset.yaml names datasets for train and valid, and test is to be read. The error
@@ -280,7 +289,7 @@ def _no_blend_error(
     blends = zip(SPLITS, blend_per_split, strict=True)
     blended_splits = [other for other, blend in blends if blend is not None]
     found = f"blends for {' and '.join(blended_splits)}" if blended_splits else "no blend"
-    return MissingError(
+    return NoSamplesError(
         f"the {split} split of {name} has no blend",
         where=manifest.url(),
         found=found,

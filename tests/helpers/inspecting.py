@@ -14,7 +14,7 @@ from nanoset_core import MMapIndexedDataset, ProjectConfig
 from nanoset_core.lineage import explain, find, webdataset
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.lineage.explain import SampleOrigin
-from nanoset_core.lineage.takedown import holdings
+from nanoset_core.lineage.takedown import Holding, holdings
 from nanoset_core.lineage.texts import file_state
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.diff.datasets import DatasetDiff, diff_datasets
@@ -192,7 +192,11 @@ def lineage_of(project: Project, manifest: Manifest) -> Lineage:
 
 def count_documents(project: Project, ids: Sequence[str]) -> dict[str, int]:
     """Return how many of the documents with these ids each output holds, by the output's label."""
-    return {holding.output: holding.documents for holding in holdings(project, ids)}
+    documents_by_output: dict[str, int] = {}
+    for holding in holdings(project, ids):
+        assert isinstance(holding, Holding), holding
+        documents_by_output[holding.output] = holding.documents
+    return documents_by_output
 
 
 def explain_sample(project: Project, nanoset: str, split: str, sample: int) -> SampleOrigin:

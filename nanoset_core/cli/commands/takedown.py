@@ -28,7 +28,7 @@ from nanoset_core.cli.options import (
     requested_ids,
 )
 from nanoset_core.cli.terminal import Row, print_notices, print_rows
-from nanoset_core.errors import ConfigError, NanosetError
+from nanoset_core.errors import ConfigError, NanosetError, one_line_with_remedy
 from nanoset_core.storage.location import is_remote
 from nanoset_core.wording import format_count
 
@@ -152,15 +152,21 @@ def _print_holdings(project: Project, ids: Sequence[str]) -> None:
     The last row says: of the training samples of "pretrain", numbers 10 and 8,113 are the first and
     the last that contain one of the documents. The trainer reads these in its steps 1 and 508.
 
+    Below the table, outputs are named that could not be searched, since they are damaged.
+
     Args:
         project: The project with its built outputs.
         ids: Ids of the documents.
     """
-    from nanoset_core.lineage.takedown import MAX_PLACED, holdings
+    from nanoset_core.lineage.takedown import MAX_PLACED, UnsearchedOutput, holdings
 
     rows: list[Row] = []
+    unsearched: list[UnsearchedOutput] = []
     is_in_part = False
     for holding in holdings(project, ids):
+        if isinstance(holding, UnsearchedOutput):
+            unsearched.append(holding)
+            continue
         rows.append(
             {
                 "held by": holding.output,
@@ -173,6 +179,9 @@ def _print_holdings(project: Project, ids: Sequence[str]) -> None:
     print_rows(rows)
     if is_in_part:
         echo(f"samples and steps are those of the first {MAX_PLACED} documents of each dataset")
+    for output in unsearched:
+        reason = one_line_with_remedy(output.error)
+        echo(f"{output.output} may contain the documents, too: {reason}", fg="yellow")
 
 
 def _print_unexpected_ids(project: Project, ids: Sequence[str]) -> None:
@@ -202,6 +211,11 @@ def _print_unexpected_ids(project: Project, ids: Sequence[str]) -> None:
         shared_ids_by_corpus.setdefault(shared.corpus, []).append(shared)
     for corpus, shared_ids in shared_ids_by_corpus.items():
         echo(_shared_ids_warning(corpus, shared_ids), fg="yellow")
+
+    # A corpus that cannot be read may have documents with these ids.
+    for corpus, error in uses.error_by_corpus.items():
+        reason = one_line_with_remedy(error)
+        echo(f"the corpus {corpus} was not searched for these ids: {reason}", fg="yellow")
 
 
 def _shared_ids_warning(corpus: str, shared_ids: Sequence[SharedId]) -> str:

@@ -21,7 +21,7 @@ from helpers.inspecting import find_document, leased_by_a_build
 from helpers.sample_project import jsonl, write_project
 from nanoset_core.errors import ConfigError
 from nanoset_core.lineage.exclusion import uses_without_exclusion
-from nanoset_core.lineage.takedown import add_ids, holdings
+from nanoset_core.lineage.takedown import UnsearchedOutput, add_ids, holdings
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS
 
@@ -176,6 +176,66 @@ def test_the_command_says_if_it_looked_for_some_documents_only_in_samples(projec
     output = take_down(project, "web-20", "web-11").output
 
     assert "samples and steps are those of the first 1 documents of each dataset" in output
+
+
+# Damaged outputs
+
+
+def delete_tables_of_shards(project: Project, corpus: str) -> None:
+    """Delete the tables with the ids of a corpus's documents."""
+    for table in project.outputs.folder.glob(f"shards/{corpus}/*/*.parquet"):
+        table.unlink()
+
+
+def unsearched_outputs(project: Project, *ids: str) -> list[str]:
+    """Return the outputs that could not be searched for documents."""
+    results = holdings(project, ids)
+    return [result.output for result in results if isinstance(result, UnsearchedOutput)]
+
+
+def test_outputs_made_from_a_damaged_corpus_are_reported_as_not_searched(project):
+    delete_tables_of_shards(project, "web")
+
+    outputs = unsearched_outputs(project, "web-20")
+
+    assert outputs == [
+        "corpus web",
+        "view kept",
+        "nanoset pretrain train",
+        "nanoset pretrain valid",
+        "nanoset pretrain test",
+        "webdataset shuffled",
+    ]
+
+
+def test_tars_whose_plan_was_deleted_are_reported_as_not_searched(project):
+    shutil.rmtree(project.outputs.folder / "shuffle_plans" / "shuffled")
+
+    assert unsearched_outputs(project, "web-20") == ["webdataset shuffled"]
+
+
+def test_splits_whose_current_version_is_damaged_are_reported_as_not_searched(project):
+    mappings = project.outputs.folder / "nanosets/pretrain/train/index_mappings"
+    (mappings / "current" / "manifest.json").unlink()
+
+    assert unsearched_outputs(project, "web-20") == ["nanoset pretrain train"]
+
+
+def test_outputs_that_were_not_built_are_not_reported(project):
+    shutil.rmtree(project.outputs.folder / "nanosets")
+    shutil.rmtree(project.outputs.folder / "webdatasets")
+
+    assert unsearched_outputs(project, "web-20") == []
+
+
+def test_the_command_names_damaged_outputs_and_why_they_were_not_searched(project):
+    delete_tables_of_shards(project, "code")
+
+    output = take_down(project, "web-20").output
+
+    assert "corpus code may contain the documents, too: " in output
+    assert "the corpus code was not searched for these ids: " in output
+    assert "a shard is not whole" in output
 
 
 # The list
