@@ -17,7 +17,7 @@ import dagster as dg
 from nanoset_assets.dagster_compat import DATA_VERSION_TAG
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.loading.blended_nanoset import BlendedNanoset
-from nanoset_core.loading.layout import HANDOFF, STAGE
+from nanoset_core.loading.layout import HANDOFF, NANOSETS_FOLDER
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import current_split, load_nanoset
 from nanoset_core.outputs.manifest import Manifest
@@ -89,7 +89,7 @@ def _current_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest
     Raises:
         StaleError: Another version is current, or none.
     """
-    current = outputs.current(STAGE, f"{handoff.nanoset}/{HANDOFF}")
+    current = outputs.current(NANOSETS_FOLDER, f"{handoff.nanoset}/{HANDOFF}")
     if current is not None and current.digest == handoff.digest:
         return current
 
@@ -98,7 +98,7 @@ def _current_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest
         current_digest = current.digest
     raise StaleError(
         "the nanoset was rebuilt, moved or deleted after it was materialised",
-        where=outputs.folder / STAGE / handoff.nanoset / HANDOFF,
+        where=outputs.folder / NANOSETS_FOLDER / handoff.nanoset / HANDOFF,
         found=current_digest,
         expected=handoff.digest,
         remedy="use the latest materialisation; if the outputs were moved, pass their new "
@@ -130,7 +130,7 @@ def _check_split(outputs: OutputRoot, nanoset: str, split: str, handoff: Manifes
     if current_digest != digest_of_handoff:
         raise StaleError(
             "the split was rebuilt after its handoff",
-            where=outputs.folder / STAGE / nanoset / split,
+            where=outputs.folder / NANOSETS_FOLDER / nanoset / split,
             found=current_digest,
             expected=digest_of_handoff,
             remedy="wait until the handoff is rebuilt, and use its latest materialisation",

@@ -31,7 +31,8 @@ from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.file_counts import MAX_ROWS_READ, FileCounts, file_counts
 from nanoset_core.stages.shards.lengths import length_rows, usual_length
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.one_shard import SHARDS_FOLDER, engine_choice
+from nanoset_core.stages.shards.names import SHARDS_FOLDER
+from nanoset_core.stages.shards.one_shard import engine_choice
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.show import tokenized_summary
 from nanoset_core.stages.stage import size_bytes

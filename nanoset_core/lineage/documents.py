@@ -34,7 +34,8 @@ from nanoset_core.stages.datasets import Datasets
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS_FOLDER
+from nanoset_core.stages.shards.names import SHARDS_FOLDER
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import BY_SHARD
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.requests import in_parallel

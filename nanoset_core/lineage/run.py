@@ -31,7 +31,7 @@ from nanoset_core.lineage.explain import SampleOrigin, explain_samples
 from nanoset_core.lineage.find import DocumentName, find_in
 from nanoset_core.lineage.positions import DocumentPlaces, Split
 from nanoset_core.loading.blended_nanoset import BlendedNanoset
-from nanoset_core.loading.layout import HANDOFF, STAGE
+from nanoset_core.loading.layout import HANDOFF, NANOSETS_FOLDER
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import open_version
 from nanoset_core.outputs.manifest import Manifest
@@ -871,7 +871,7 @@ def _name_and_digest(outputs: OutputRoot, handoff: str) -> tuple[str, str]:
             "not the folder of a handoff",
             where="handoff",
             found=handoff,
-            expected=f"…/{STAGE}/NAME/{HANDOFF}/current, or a digest in its place",
+            expected=f"…/{NANOSETS_FOLDER}/NAME/{HANDOFF}/current, or a digest in its place",
             remedy="name the handoff of the run",
         )
     name, version = folder.groups()
@@ -973,11 +973,11 @@ def _current_handoff(outputs: OutputRoot, name: str) -> Manifest:
     """
     try:
         return outputs.require(
-            STAGE, f"{name}/{HANDOFF}", remedy="correct its name, or run `nanoset build`"
+            NANOSETS_FOLDER, f"{name}/{HANDOFF}", remedy="correct its name, or run `nanoset build`"
         )
     except MissingError as error:
         # The name may be misspelt: list those that exist.
-        nanosets = outputs.names(STAGE)
+        nanosets = outputs.names(NANOSETS_FOLDER)
         available = ", ".join(nanosets) or "none"
         remedy = f"{error.remedy}; available nanosets: {available}"
         raise error.at(error.where, remedy) from error

@@ -40,10 +40,10 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.webdataset.make import PLAN_FILE
+from nanoset_core.stages.webdataset.names import FOLDER as WEBDATASETS
+from nanoset_core.stages.webdataset.names import PLANS_FOLDER
 from nanoset_core.stages.webdataset.order import ranks, ranks_of
 from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan
-from nanoset_core.stages.webdataset.recipes import PLANS
-from nanoset_core.stages.webdataset.recipes import STAGE as WEBDATASETS
 from nanoset_core.stages.webdataset.tars import tar_name
 
 _BUILD = "run `nanoset build`"
@@ -166,7 +166,7 @@ class Tars:
         webdataset = _current_webdataset(context.outputs, name)
         plan_digest = webdataset.recipe["parents"]["plan"]
         plan_manifest = context.outputs.version(
-            PLANS, name, digest=plan_digest, what_if_missing=_WAS_DELETED, remedy=_BUILD
+            PLANS_FOLDER, name, digest=plan_digest, what_if_missing=_WAS_DELETED, remedy=_BUILD
         )
         stored_plan = plan_manifest.load(PLAN_FILE, StoredShufflePlan)
         plan = stored_plan.plan()

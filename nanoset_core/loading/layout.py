@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-STAGE = "nanosets"
+NANOSETS_FOLDER = "nanosets"
 """Folder of all nanosets below the output root."""
 CACHE = "cache"
 """Folder of a nanoset with the index files of all its versions."""

@@ -27,7 +27,7 @@ from nanoset_core.loading.layout import (
     LACKING,
     MAPPINGS,
     MASKS_OPTION,
-    STAGE,
+    NANOSETS_FOLDER,
 )
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.plan_file import read_split
@@ -222,7 +222,7 @@ def _open_samples(
         config: Settings of the nanoset.
     """
     nanoset_name = manifest.name.split("/")[0]
-    index_folder = outputs.folder / STAGE / nanoset_name / CACHE
+    index_folder = outputs.folder / NANOSETS_FOLDER / nanoset_name / CACHE
     return open_split(plan, config, index_folder, outputs.access)
 
 
@@ -341,7 +341,7 @@ def _masks_of_handoff(outputs: OutputRoot, name: str) -> Collection[str]:
         outputs: The project's outputs.
         name: The nanoset.
     """
-    handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
+    handoff = outputs.current(NANOSETS_FOLDER, f"{name}/{HANDOFF}")
     if handoff is None:
         return ()
     masks: Collection[str] = handoff.recipe["options"].get(MASKS_OPTION, ())
@@ -480,7 +480,7 @@ def current_split(outputs: OutputRoot, place: str) -> Manifest:
         raise _not_built_error(outputs, place)
     if not mappings.facts["blended"]:
         return mappings
-    blend = outputs.require(STAGE, f"{place}/{BLEND}", remedy="run `nanoset build`")
+    blend = outputs.require(NANOSETS_FOLDER, f"{place}/{BLEND}", remedy="run `nanoset build`")
     _check_blend_is_of(blend, mappings)
     return blend
 
@@ -498,7 +498,7 @@ def _current_mappings(outputs: OutputRoot, place: str) -> Manifest | None:
     has_two_names = place.count("/") == 1 and is_inside(place)
     if not has_two_names:
         return None
-    return outputs.current(STAGE, f"{place}/{MAPPINGS}")
+    return outputs.current(NANOSETS_FOLDER, f"{place}/{MAPPINGS}")
 
 
 def _check_blend_is_of(blend: Manifest, mappings: Manifest) -> None:
@@ -544,7 +544,7 @@ def _not_built_error(outputs: OutputRoot, place: str) -> MissingError:
         # The folder of the split exists, but the files that name its version do not.
         return MissingError(
             "the current version of this split is missing",
-            where=outputs.access.url(outputs.folder / STAGE / place / MAPPINGS),
+            where=outputs.access.url(outputs.folder / NANOSETS_FOLDER / place / MAPPINGS),
             expected=f"{CURRENT}, and the {MANIFEST} of the version that it names",
             remedy="run `nanoset build`",
         )
@@ -571,7 +571,7 @@ def _unknown_split_error(
         remedy = f"{name} has phases, each of which is a nanoset: read one of them"
     return MissingError(
         "no such nanoset, or no such split of it",
-        where=outputs.access.url(outputs.folder / STAGE),
+        where=outputs.access.url(outputs.folder / NANOSETS_FOLDER),
         found=place,
         expected=one_of(phases or built_splits, "nothing"),
         remedy=remedy,
@@ -592,7 +592,7 @@ def _is_phase(built_split: str, name: str, split: str) -> bool:
 def _built_splits(outputs: OutputRoot) -> list[str]:
     """Return the splits that were built, each with its nanoset, such as `pretrain/train`."""
     splits: set[str] = set()
-    for entry in outputs.access.store.list(STAGE):
+    for entry in outputs.access.store.list(NANOSETS_FOLDER):
         # Outputs are stored in <stage>/<nanoset>/<split>/<output>/…
         names = entry.name.split("/")
         if len(names) > 3 and names[3] == MAPPINGS:

@@ -15,7 +15,7 @@ from nanoset_core.formats.indexed.layout import read_idx
 from nanoset_core.outputs.manifest import MANIFEST, Recipe, StoredManifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.json_records import dump
-from nanoset_core.stages.views.settings import STAGE
+from nanoset_core.stages.views.names import FOLDER
 from nanoset_core.stages.views.writing import write_view_idx
 
 VIEWS = """\
@@ -65,7 +65,7 @@ def write_view(prefix: str, base: str, documents: Sequence[int]) -> None:
 
 def write_view_manifest(name: str, *, documents: int, tokens: int) -> None:
     """Write the manifest of a view of documents of one sequence to the current folder."""
-    recipe = Recipe(stage=STAGE, name=name, version=1)
+    recipe = Recipe(stage=FOLDER, name=name, version=1)
     facts = {
         "prefix": name,
         "dtype": "uint16",

@@ -22,7 +22,8 @@ from nanoset_core.stages.inventory.make import load_inventory
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
-from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS_FOLDER
+from nanoset_core.stages.shards.names import SHARDS_FOLDER
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import ranges_of_shards
 from nanoset_core.text.inventory.pieces import Inventory, Piece
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from nanoset_core.errors import MissingError, StorageError, one_line_with_remedy
 from nanoset_core.loading.layout import HANDOFF
-from nanoset_core.loading.layout import STAGE as NANOSETS
+from nanoset_core.loading.layout import NANOSETS_FOLDER as NANOSETS
 from nanoset_core.outputs.erasures import erasure_of_version
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import OutputRoot, read_current
@@ -50,7 +50,7 @@ from nanoset_core.project.graph.nodes import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.project.stored_outputs import StoredOutput, all_outputs, stage_folders
-from nanoset_core.stages.dataset.stage import STAGE as DATASETS
+from nanoset_core.stages.dataset.names import FOLDER as DATASETS
 from nanoset_core.stages.mappings.run_before import handoff_and_splits, handoff_named
 from nanoset_core.stages.registry import stages, sweep
 from nanoset_core.stages.stage import CorpusStage, InternalStage

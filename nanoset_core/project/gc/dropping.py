@@ -22,7 +22,8 @@ from nanoset_core.stages.dataset.origin import has_same_origin
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import bin_name
 from nanoset_core.stages.per_shard import SHARDS
-from nanoset_core.stages.shards.one_shard import BIN, SHARDS_FOLDER
+from nanoset_core.stages.shards.names import SHARDS_FOLDER
+from nanoset_core.stages.shards.one_shard import BIN
 from nanoset_core.stages.shards.shard_sets import each_shard
 from nanoset_core.stages.shards.shard_tokens import delete_own_tokens
 from nanoset_core.stages.shards.stage import TOKENIZED

@@ -42,7 +42,8 @@ from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import inventory_of
 from nanoset_core.stages.per_shard import SHARDS, make_per_shard
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards.one_shard import BIN, SHARDS_FOLDER, shard_recipe
+from nanoset_core.stages.shards.names import SHARDS_FOLDER
+from nanoset_core.stages.shards.one_shard import BIN, shard_recipe
 from nanoset_core.stages.shards.shard_sets import each_shard, ranges_of_shards, some_shards
 from nanoset_core.stages.shards.shortening import ShortenedShards, ShortenTask
 from nanoset_core.stages.shards.stage import TOKENIZED

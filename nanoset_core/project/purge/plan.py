@@ -23,7 +23,8 @@ from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS_FOLDER
+from nanoset_core.stages.shards.names import SHARDS_FOLDER
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, find_current
 from nanoset_core.wording import abbreviated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nanoset_core.errors import ConfigError, one_of, remedy_for_name
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.attributes.names import STAGE
+from nanoset_core.stages.attributes.names import FOLDER
 from nanoset_core.stages.attributes.settings import AttributesSpec
 
 
@@ -14,7 +14,7 @@ def files_setting(corpus: str) -> str:
     Args:
         corpus: Name of the corpus, such as "web" for "attributes.web.files".
     """
-    return f"{STAGE}.{corpus}.files"
+    return f"{FOLDER}.{corpus}.files"
 
 
 def attributes_spec(config: ProjectConfig, corpus: str) -> AttributesSpec:
@@ -35,7 +35,7 @@ def attributes_spec(config: ProjectConfig, corpus: str) -> AttributesSpec:
     if spec is None:
         raise ConfigError(
             "no tables of attributes are named",
-            where=f"{config.file}: {STAGE}",
+            where=f"{config.file}: {FOLDER}",
             found=corpus,
             expected=one_of(config.attributes, "none: it is empty"),
             remedy=remedy_for_name(

@@ -28,10 +28,10 @@ from nanoset_core.stages.attributes.lookup import Lookup, MatchingRows
 from nanoset_core.stages.attributes.names import (
     DUPLICATES,
     FIRST_MISSING,
+    FOLDER,
     MISSING,
     PROGRESS_NAME,
     ROWS,
-    STAGE,
     TABLES_FOLDER,
     UNMATCHED,
     VERSION,
@@ -90,7 +90,7 @@ def attributes_recipe(project: Project, corpus: str, tokenized_digest: str) -> R
         "id": spec.id,
         "columns": None if spec.columns is None else list(spec.columns),
     }
-    return Recipe(STAGE, corpus, VERSION, {"tokenized": tokenized_digest}, options)
+    return Recipe(FOLDER, corpus, VERSION, {"tokenized": tokenized_digest}, options)
 
 
 def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttributes:
@@ -124,7 +124,7 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
 
     schema = _new_schema(project.config, corpus)
     tables = AttributeTables(named_files.folder, table_files, schema)
-    work = project.progress.work(STAGE, corpus, n_bytes)
+    work = project.progress.work(FOLDER, corpus, n_bytes)
     return tables.read(folder, on_read=work.advance)
 
 
@@ -148,7 +148,7 @@ def _new_schema(config: ProjectConfig, corpus: str) -> AttributeSchema:
         id=spec.id,
         columns=spec.columns,
         reserved={*TAKEN_COLUMNS, *columns_of_text},
-        setting=f"{config.file}: {STAGE}.{corpus}",  # for messages
+        setting=f"{config.file}: {FOLDER}.{corpus}",  # for messages
     )
 
 
@@ -219,7 +219,7 @@ def _join(project: Project, tokenized: Manifest, recipe: Recipe) -> Manifest:
     """
     shards = current_shards(project, tokenized)  # the documents are in several parts
 
-    folder = project.outputs.folder / STAGE
+    folder = project.outputs.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)  # remove temporary files that killed processes have left behind
     with claim_scratch(folder / "joining") as scratch:  # a folder that is deleted at the end

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 VERSION = 1
-STAGE = "attributes"
+"""Version of the algorithm. It is part of every recipe: another version makes other outputs."""
+FOLDER = "attributes"
+"""Folder of the attributes of each corpus, below the output root."""
 TABLES_FOLDER = "attribute_tables"
 """Folder of the tables, below the root; one version for each shard."""
 PROGRESS_NAME = "document_attributes"

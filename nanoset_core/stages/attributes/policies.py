@@ -16,8 +16,8 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.attributes.names import (
     DUPLICATES,
     FIRST_MISSING,
+    FOLDER,
     MISSING,
-    STAGE,
     UNMATCHED,
     WITHOUT_ID,
 )
@@ -91,7 +91,7 @@ def check_policies(config: ProjectConfig, attributes: Manifest) -> None:
     for violation in violations(config, attributes):
         raise InputError(
             violation.what,
-            where=f"{config.file}: {STAGE}.{attributes.name}",
+            where=f"{config.file}: {FOLDER}.{attributes.name}",
             remedy=violation.remedy,
         )
 

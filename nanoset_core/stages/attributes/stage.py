@@ -17,7 +17,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.aligned import AlignedStage
 from nanoset_core.stages.attributes.given_tables import attributes_spec, files_setting
-from nanoset_core.stages.attributes.names import STAGE, TABLES_FOLDER, VERSION
+from nanoset_core.stages.attributes.names import FOLDER, TABLES_FOLDER, VERSION
 from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.report import CheckRunner, Report, run_here
@@ -34,13 +34,13 @@ from nanoset_core.stages.stage import (
 class AttributesStage(AlignedStage, Planned):
     """Columns of external tables, joined to documents by id."""
 
-    layout = Layout(STAGE)
-    kind = STAGE
+    layout = Layout(FOLDER)
+    kind = FOLDER
     version = VERSION
     tables_folder = TABLES_FOLDER
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(corpus, requested_at=f"{STAGE}.{corpus}") for corpus in config.attributes]
+        return [Key(corpus, requested_at=f"{FOLDER}.{corpus}") for corpus in config.attributes]
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         from nanoset_core.stages.attributes.make import attributes_recipe

@@ -16,7 +16,7 @@ from nanoset_core.project.graph.built_inputs import changes_against_built_inputs
 from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.make import fill_by_id, read_attributes
-from nanoset_core.stages.attributes.names import COUNTS, ROWS, STAGE, TABLES_FOLDER
+from nanoset_core.stages.attributes.names import COUNTS, FOLDER, ROWS, TABLES_FOLDER
 from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.attributes.tables import ReadAttributes
@@ -83,7 +83,7 @@ def _report_violations(report: Report, project: Project, manifest: Manifest) -> 
     for violation in violations(project.config, manifest):
         report.error(
             violation.what,
-            where=f"{project.config.file}: {STAGE}.{manifest.name}",
+            where=f"{project.config.file}: {FOLDER}.{manifest.name}",
             remedy=violation.remedy,
         )
 

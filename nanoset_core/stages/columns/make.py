@@ -16,12 +16,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project, holding
 from nanoset_core.stages.columns.alignment import values_by_row_group
 from nanoset_core.stages.columns.column_table import ColumnTable
-from nanoset_core.stages.columns.names import (
-    PROGRESS_NAME,
-    STAGE,
-    TABLES_FOLDER,
-    VERSION,
-)
+from nanoset_core.stages.columns.names import FOLDER, PROGRESS_NAME, TABLES_FOLDER, VERSION
 from nanoset_core.stages.columns.tables import (
     ESCAPED,
     Fill,
@@ -60,7 +55,7 @@ def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Reci
     # digests of existing columns did not change.
     if documents.csv_values != "text":
         options["csv_values"] = documents.csv_values
-    return Recipe(STAGE, corpus, VERSION, {"tokenized": tokenized_digest}, options)
+    return Recipe(FOLDER, corpus, VERSION, {"tokenized": tokenized_digest}, options)
 
 
 @holding

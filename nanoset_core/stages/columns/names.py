@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 VERSION = 1
-STAGE = "columns"
+"""Version of the algorithm. It is part of every recipe: another version makes other outputs."""
+FOLDER = "columns"
+"""Folder of the columns of each corpus, below the output root."""
 TABLES_FOLDER = "column_tables"
 """Folder of the tables, below the root; one version for each shard."""
 PROGRESS_NAME = "document_columns"

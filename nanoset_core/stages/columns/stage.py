@@ -15,7 +15,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.aligned import AlignedStage
-from nanoset_core.stages.columns.names import STAGE, TABLES_FOLDER, VERSION
+from nanoset_core.stages.columns.names import FOLDER, TABLES_FOLDER, VERSION
 from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     InternalStage,
@@ -28,7 +28,7 @@ from nanoset_core.stages.stage import (
 class ColumnsStage(AlignedStage):
     """Values of the raw text, stored for each document."""
 
-    layout = Layout(STAGE)
+    layout = Layout(FOLDER)
     kind = "columns"
     version = VERSION
     reads_raw_text = True

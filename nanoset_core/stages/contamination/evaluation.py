@@ -15,7 +15,7 @@ from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project
 from nanoset_core.stages.contamination.collector import TextCollector, evaluation_facts
-from nanoset_core.stages.contamination.names import EVALUATION_LAYOUT
+from nanoset_core.stages.contamination.names import EVALUATION_LAYOUT, EVALUATION_VERSION
 from nanoset_core.stages.contamination.search import Evaluation
 from nanoset_core.stages.contamination.texts import read_texts
 from nanoset_core.stages.contamination.token_bytes import word_vocabulary
@@ -24,7 +24,6 @@ from nanoset_core.storage.location import Location
 from nanoset_core.storage.reading.identity import first_repeated, names_of_both
 from nanoset_core.tokenizers.engines.reference import reference_engine
 
-VERSION = 1
 TEXTS_FILE = "texts.parquet"
 """Table of the file and the line of each text."""
 _MISSING = "missing"
@@ -61,7 +60,7 @@ def make_evaluation(project: Project, section: str) -> Manifest:
     recipe = Recipe(
         stage=EVALUATION_LAYOUT.folder,
         name=section,
-        version=VERSION,
+        version=EVALUATION_VERSION,
         parents={},  # outputs that it is made from; there are none
         options=evaluation_options(project, section),
     )

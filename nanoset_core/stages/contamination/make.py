@@ -18,7 +18,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, despite_lost_copies
 from nanoset_core.stages.contamination.evaluation import evaluation_options, make_evaluation
 from nanoset_core.stages.contamination.matches import match_rows, write_matches
-from nanoset_core.stages.contamination.names import LAYOUT, SHARD_LAYOUT, STAGE, VERSION
+from nanoset_core.stages.contamination.names import FOLDER, LAYOUT, SHARD_LAYOUT, VERSION
 from nanoset_core.stages.contamination.search import Evaluation, Match
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import open_dataset
@@ -44,7 +44,7 @@ def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str])
     options = evaluation_options(project, evaluation)  # its files, and how texts are compared
     options["threshold"] = project.config.contamination[evaluation].threshold
     name = LAYOUT.name_of(key)  # such as "evals/web"
-    return Recipe(STAGE, name, VERSION, parents, options)
+    return Recipe(FOLDER, name, VERSION, parents, options)
 
 
 def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
@@ -165,7 +165,7 @@ def _search_shards(
         sharded,
         shard_recipes,
         new_task=partial(SearchTask, evaluation=evaluation),
-        activity=STAGE,
+        activity=FOLDER,
         subject=recipe.name.replace("/", " "),  # shown with the progress: "evals web"
     )
 

@@ -21,9 +21,9 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.names import (
     EVALUATION_LAYOUT,
+    FOLDER,
     LAYOUT,
     SHARD_LAYOUT,
-    STAGE,
     VERSION,
 )
 from nanoset_core.stages.contamination.scope import is_clean, searched_corpora
@@ -51,7 +51,7 @@ class ContaminationStage(Planned, Forbidding):
     """
 
     layout = LAYOUT
-    kind = STAGE
+    kind = FOLDER
     version = VERSION
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:

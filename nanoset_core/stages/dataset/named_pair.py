@@ -17,7 +17,7 @@ from nanoset_core.formats.indexed.layout import is_back_to_back, pair_files
 from nanoset_core.outputs.manifest import MANIFEST, StoredManifest
 from nanoset_core.outputs.receipts import parse_receipt
 from nanoset_core.records.json_records import load
-from nanoset_core.stages.views.settings import STAGE as VIEWS
+from nanoset_core.stages.views.names import FOLDER as VIEWS
 from nanoset_core.storage.location import Location, store_of
 
 

@@ -13,6 +13,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.dataset.names import FOLDER, VERSION
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -30,14 +31,11 @@ from nanoset_core.stages.stage import (
 )
 from nanoset_core.stages.text_estimate import TextEstimate
 
-VERSION = 1
-STAGE = "datasets"
-
 
 class DatasetStage(CorpusStage, Estimated):
     """Merges the shards of each corpus into one .bin and .idx."""
 
-    layout = Layout(STAGE, uploaded_first=(".bin", ".idx", f".bin{PIECES_ENDING}"))
+    layout = Layout(FOLDER, uploaded_first=(".bin", ".idx", f".bin{PIECES_ENDING}"))
     version = VERSION
     estimated_as = "datasets"
 
@@ -66,7 +64,7 @@ class DatasetStage(CorpusStage, Estimated):
         # The shards are not part of the recipe: however text is divided into shards, the dataset
         # has the same bytes.
         inventory_only = {"inventory": parents["inventory"]}
-        return Recipe(STAGE, key.subject, VERSION, inventory_only, options)
+        return Recipe(FOLDER, key.subject, VERSION, inventory_only, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
         from nanoset_core.stages.dataset.make import make_dataset

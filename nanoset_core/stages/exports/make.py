@@ -29,9 +29,9 @@ from nanoset_core.stages.dataset.tokens import (
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
+from nanoset_core.stages.exports.names import FOLDER, VERSION
 from nanoset_core.stages.exports.sample_files import SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
-from nanoset_core.stages.exports.settings import STAGE, VERSION
 from nanoset_core.stages.exports.writing import (
     COPIED_IN_BUCKET,
     WRITTEN,
@@ -67,7 +67,7 @@ def export_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Re
         options["tokenizer_name"] = spec.tokenizer_name or project.config.tokenizer.path
     if spec.sequence_length is not None:
         options["sequence_length"] = spec.sequence_length
-    return Recipe(STAGE, name, VERSION, parents, options)
+    return Recipe(FOLDER, name, VERSION, parents, options)
 
 
 def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> DatasetTraits:

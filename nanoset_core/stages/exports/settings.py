@@ -14,10 +14,6 @@ from nanoset_core.sampling.presets import get_preset
 from nanoset_core.stages.mappings.settings import NanosetSpec
 from nanoset_core.stages.webdataset.settings import ContextLength
 
-VERSION = 1
-"""Version of the algorithm, which is part of every recipe."""
-STAGE = "exports"
-"""Folder of the exports within the outputs."""
 FormatName = Literal["datatrove", "olmo-core", "mds", "litdata"]
 IN_SAMPLES = ("mds", "litdata")
 """Formats of samples of one length."""

@@ -19,8 +19,9 @@ from nanoset_core.stages.dataset_estimate import estimated_dataset_bytes
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
+from nanoset_core.stages.exports.names import FOLDER, VERSION
 from nanoset_core.stages.exports.samples import SampledFormat
-from nanoset_core.stages.exports.settings import IN_SAMPLES, STAGE, VERSION
+from nanoset_core.stages.exports.settings import IN_SAMPLES
 from nanoset_core.stages.exports.show import export_summary
 from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
@@ -51,13 +52,13 @@ def _linked_endings() -> list[str]:
 class ExportStage(Planned, Resumable, Estimated):
     """A dataset in the layout of another reader."""
 
-    layout = Layout(STAGE, uploaded_first=(*_linked_endings(), PIECES_ENDING))
+    layout = Layout(FOLDER, uploaded_first=(*_linked_endings(), PIECES_ENDING))
     kind = "export"
     version = VERSION
     estimated_as = "exports"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name, requested_at=f"{STAGE}.{name}.of") for name in config.exports]
+        return [Key(name, requested_at=f"{FOLDER}.{name}.of") for name in config.exports]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the dataset, and the contamination reports that may forbid training on it."""

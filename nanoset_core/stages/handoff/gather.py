@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanoset_core.formats.indexed.layout import idx_path, read_idx
-from nanoset_core.loading.layout import CACHE, HANDOFF, STAGE
+from nanoset_core.loading.layout import CACHE, HANDOFF, NANOSETS_FOLDER
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.config import Blend, NanosetConfig
@@ -92,7 +92,7 @@ def gather(
     padding_token = _padding_token(nanoset)
 
     # The folder of the nanoset's outputs, such as /data/nanosets/pretrain.
-    folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
+    folder = f"{nanoset.trainer_root}/{NANOSETS_FOLDER}/{nanoset.name}"
     return Handoff(
         name=nanoset.name,
         spec=nanoset.spec,

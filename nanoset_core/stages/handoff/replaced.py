@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import MissingError, NanosetError
-from nanoset_core.loading.layout import HANDOFF, STAGE
+from nanoset_core.loading.layout import HANDOFF, NANOSETS_FOLDER
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
@@ -65,7 +65,7 @@ def replaced_order_warning(project: Project, handoff: Manifest) -> str | None:
 
     compared_digests = {handoff.recipe["parents"]["train"]}  # versions of train: {"4410"}
     order: _Order | None = None
-    for earlier in project.outputs.versions(STAGE, handoff.name, before=handoff):
+    for earlier in project.outputs.versions(NANOSETS_FOLDER, handoff.name, before=handoff):
         train_digest = earlier.recipe["parents"]["train"]
         if train_digest in compared_digests:
             continue

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from nanoset_core.errors import ConfigError, one_line
-from nanoset_core.loading.layout import HANDOFF, MASKS_OPTION, STAGE
+from nanoset_core.loading.layout import HANDOFF, MASKS_OPTION, NANOSETS_FOLDER
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
@@ -21,6 +21,7 @@ from nanoset_core.stages.exports.settings import exports_for_trainer
 from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.handoff.evaluation_warnings import evaluation_warnings
 from nanoset_core.stages.handoff.gather import trainer_tokenizer, views_of
+from nanoset_core.stages.handoff.names import VERSION, VERSION_BY_PRESET
 from nanoset_core.stages.handoff.replaced import planned_length_warning, planned_order_warning
 from nanoset_core.stages.handoff.show import handoff_summary
 from nanoset_core.stages.mappings.planning import NanosetContext
@@ -41,27 +42,11 @@ from nanoset_core.stages.stage import (
     WarnsBeforeReplacing,
 )
 
-VERSION = 2
-"""Version of the files of most trainers."""
-VERSION_BY_PRESET = {
-    # The first versions with preflight.py.
-    "megatron": 3,
-    "megatron-0.10": 3,
-    # The first versions with a data stage, instead of a section `data`, which the trainer refuses.
-    "nanotron-main": 4,
-    "nanotron-main-bytes": 4,
-}
-"""Preset → version of the files of its trainer, if it is not `VERSION`.
-
-When what is written for a trainer changes, its number is raised, and the next build writes the
-files again. Files of other trainers keep their number, so that they are not written again.
-"""
-
 
 class HandoffStage(BoundToMachine, Planned, Advising, WarnsBeforeReplacing):
     """Writes the files with which the trainer of a nanoset is started."""
 
-    layout = Layout(STAGE, (SUBJECT, HANDOFF))
+    layout = Layout(NANOSETS_FOLDER, (SUBJECT, HANDOFF))
     kind = "nanoset"
     version = VERSION
 
@@ -113,7 +98,7 @@ class HandoffStage(BoundToMachine, Planned, Advising, WarnsBeforeReplacing):
             **_later_options(nanoset),
         }
         version = VERSION_BY_PRESET.get(nanoset.spec.preset, VERSION)
-        return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
+        return Recipe(NANOSETS_FOLDER, self.layout.name_of(key), version, parents, options)
 
     def refusal(
         self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget

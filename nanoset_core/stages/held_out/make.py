@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.loading.layout import STAGE
+from nanoset_core.loading.layout import NANOSETS_FOLDER
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
@@ -30,7 +30,7 @@ from nanoset_core.stages.held_out.hashes import (
     hashes_recipe,
 )
 from nanoset_core.stages.held_out.names import (
-    ASSET,
+    FOLDER,
     FURTHER_COPIES,
     HASHES,
     MAX_LISTED,
@@ -82,7 +82,7 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
             split_options.pop(name, None)
         options[split] = split_options
     options["copies"] = nanoset.spec.held_out is not None
-    return Recipe(STAGE, f"{nanoset_name}/{ASSET}", VERSION, parents, options)
+    return Recipe(NANOSETS_FOLDER, f"{nanoset_name}/{FOLDER}", VERSION, parents, options)
 
 
 @holding
@@ -270,7 +270,7 @@ def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> 
         corpus.sharded,
         recipes,
         new_task=HashTask,  # what a worker process does for each of the others
-        activity=ASSET,
+        activity=FOLDER,
         subject=f"{nanoset_name} {corpus.name}",  # shown with the progress: "pretrain web"
     )
 

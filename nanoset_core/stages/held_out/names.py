@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 VERSION = 1
-ASSET = "held_out"
+"""Version of the algorithm. It is part of every recipe: another version makes other outputs."""
+FOLDER = "held_out"
+"""Folder of a nanoset with the versions of its comparison."""
 SHARED = "shared.parquet"
 """File that lists the leaked documents: those of valid or test that train reads, too."""
 MAX_LISTED = 10_000

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from nanoset_core.loading.layout import STAGE
+from nanoset_core.loading.layout import NANOSETS_FOLDER
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.held_out.may_share import may_share_documents
-from nanoset_core.stages.held_out.names import ASSET, HASHES, HASHES_FOLDER, VERSION
+from nanoset_core.stages.held_out.names import FOLDER, HASHES, HASHES_FOLDER, VERSION
 from nanoset_core.stages.held_out.show import held_out_summary
 from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
@@ -36,7 +36,7 @@ from nanoset_core.stages.stage import (
 class HeldOutStage(Forbidding):
     """Documents of valid and test that train reads, too."""
 
-    layout = Layout(STAGE, (SUBJECT, ASSET))
+    layout = Layout(NANOSETS_FOLDER, (SUBJECT, FOLDER))
     kind = "nanoset"
     version = VERSION
 

@@ -21,6 +21,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, despite_lost_copies
 from nanoset_core.records.json_records import dump, from_plain
 from nanoset_core.stages.inventory.corpora import list_contents
+from nanoset_core.stages.inventory.names import FOLDER, VERSION
 from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.in_use.leases import leased
 from nanoset_core.storage.location import Location
@@ -32,8 +33,6 @@ from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.inventory.pieces import Inventory, Piece, SourceRange
 from nanoset_core.text.inventory.take import QuietPeriod, known_inventory, take_inventory
 
-VERSION = 1
-STAGE = "inventory"
 INVENTORY_FILE = "inventory.json"
 
 
@@ -154,7 +153,7 @@ def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
     outputs = project.outputs
     inventory: Manifest | None = None  # before the first build
     try:
-        if outputs.current_version(STAGE, corpus).is_built:
+        if outputs.current_version(FOLDER, corpus).is_built:
             inventory = require_inventory(project, corpus)
         pieces_of_last_build = pieces_by_file(inventory)
     except NanosetError:
@@ -221,7 +220,7 @@ def fingerprint_memory(project: Project, folder: Location) -> FingerprintMemory:
         folder: The folder of raw text.
     """
     access = project.outputs.access
-    file = access.folder / STAGE / folder.name / ".fingerprints.json"
+    file = access.folder / FOLDER / folder.name / ".fingerprints.json"
     return FingerprintMemory(file, access, folder)
 
 
@@ -318,7 +317,7 @@ def inventory_recipe(inventory: Inventory) -> Recipe:
     Args:
         inventory: The inventory.
     """
-    return Recipe(STAGE, inventory.corpus, VERSION, options={"content": inventory.digest})
+    return Recipe(FOLDER, inventory.corpus, VERSION, options={"content": inventory.digest})
 
 
 def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
@@ -371,7 +370,7 @@ def require_inventory(project: Project, corpus: str) -> Manifest:
     Raises:
         MissingError: No inventory was made yet, or a file of it is missing or damaged.
     """
-    return project.outputs.require(STAGE, corpus, remedy="run `nanoset build` first")
+    return project.outputs.require(FOLDER, corpus, remedy="run `nanoset build` first")
 
 
 def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventory]:
@@ -410,7 +409,7 @@ def current_inventory_recipes(project: Project, corpora: Iterable[str]) -> dict[
     """
     names = sorted(corpora)
     # The first output of a corpus is its inventory, a list of its files.
-    versions = project.outputs.current_versions(STAGE, names)
+    versions = project.outputs.current_versions(FOLDER, names)
     recipes: dict[str, Recipe] = {}
     for corpus, version in zip(names, versions, strict=True):
         if version.whole_manifest is not None:
@@ -437,7 +436,7 @@ def inventory_at(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | N
     Raises:
         FormatError: The file of the inventory is damaged.
     """
-    manifest = outputs.manifest_at(outputs.folder / STAGE / corpus / digest)
+    manifest = outputs.manifest_at(outputs.folder / FOLDER / corpus / digest)
     return None if manifest is None else load_inventory(manifest)
 
 

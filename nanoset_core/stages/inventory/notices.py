@@ -15,7 +15,8 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.corpora import list_contents
-from nanoset_core.stages.inventory.make import STAGE, pieces_by_file
+from nanoset_core.stages.inventory.make import pieces_by_file
+from nanoset_core.stages.inventory.names import FOLDER
 from nanoset_core.stages.shards.settings import CorpusSpec
 from nanoset_core.text.files.choice import held_out
 from nanoset_core.text.files.contents import Contents
@@ -111,7 +112,7 @@ class _LastInventories:
         Raises:
             NanosetError: One of them is damaged.
         """
-        current = project.outputs.current(STAGE, corpus)
+        current = project.outputs.current(FOLDER, corpus)
         previous = None
         if current is not None:
             previous = project.outputs.previous(current)

@@ -10,13 +10,8 @@ from collections.abc import Mapping
 
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory.make import (
-    STAGE,
-    VERSION,
-    inventory_recipe,
-    make_inventory,
-    survey_corpus,
-)
+from nanoset_core.stages.inventory.make import inventory_recipe, make_inventory, survey_corpus
+from nanoset_core.stages.inventory.names import FOLDER, VERSION
 from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import CorpusStage, Key, Layout, Summary
 
@@ -24,7 +19,7 @@ from nanoset_core.stages.stage import CorpusStage, Key, Layout, Summary
 class InventoryStage(CorpusStage):
     """Lists the files of each corpus, with digests of their content."""
 
-    layout = Layout(STAGE)
+    layout = Layout(FOLDER)
     version = VERSION
     reads_raw_text = True
 

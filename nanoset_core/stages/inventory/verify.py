@@ -8,7 +8,7 @@ from __future__ import annotations
 from nanoset_core.errors import NanosetError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import scan_corpora
-from nanoset_core.stages.inventory.make import STAGE
+from nanoset_core.stages.inventory.names import FOLDER
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.report import Report
 
@@ -28,7 +28,7 @@ def verify_inventory(project: Project, corpus: str) -> Report:
     Returns:
         A report with a warning for each kind of problem.
     """
-    report = Report(f"{STAGE}/{corpus}")
+    report = Report(f"{FOLDER}/{corpus}")
     try:
         folder = project.config.corpus_folder(corpus)
         notices = corpus_notices(project, corpus)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from nanoset_core.loading.layout import CACHE, STAGE
+from nanoset_core.loading.layout import CACHE, NANOSETS_FOLDER
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.digests import digest_of
@@ -38,7 +38,7 @@ def cache_folder(project: Project, name: str) -> Path:
     Returns:
         A path such as `<root>/nanosets/pretrain/cache`, which need not exist.
     """
-    return project.outputs.folder / STAGE / name / CACHE
+    return project.outputs.folder / NANOSETS_FOLDER / name / CACHE
 
 
 class NanosetLookup:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, MissingError, one_of
-from nanoset_core.loading.layout import BLEND, HANDOFF, MAPPINGS, STAGE
+from nanoset_core.loading.layout import BLEND, HANDOFF, MAPPINGS, NANOSETS_FOLDER
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import Manifest
@@ -26,9 +26,9 @@ from nanoset_core.sampling.orders import Read
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.mappings.settings import ContinueSpec, recorded_batch_size
 
-HANDOFF_FOLDER = re.compile(rf"(?:.*/)?{STAGE}/([^/]+)/{HANDOFF}/([^/]+)/?")
+HANDOFF_FOLDER = re.compile(rf"(?:.*/)?{NANOSETS_FOLDER}/([^/]+)/{HANDOFF}/([^/]+)/?")
 """The folder of a handoff, below any root: name of the nanoset, and digest or `current`."""
-_CURRENT_HANDOFF = re.compile(rf"(?:(?:.*/)?{STAGE}/)?([^/]+)(?:/{HANDOFF}/current)?/?")
+_CURRENT_HANDOFF = re.compile(rf"(?:(?:.*/)?{NANOSETS_FOLDER}/)?([^/]+)(?:/{HANDOFF}/current)?/?")
 """The current handoff of a nanoset: its folder, or the name of the nanoset alone."""
 
 
@@ -62,7 +62,7 @@ def handoff_named(folder: str, key: str = "continue_from.handoff") -> HandoffVer
             "this names no version of a handoff",
             where=key,
             found=folder,
-            expected=f"…/{STAGE}/<nanoset>/{HANDOFF}/<digest>",
+            expected=f"…/{NANOSETS_FOLDER}/<nanoset>/{HANDOFF}/<digest>",
             remedy=(
                 "name the folder that the run was started with; "
                 "`current` may be another version by now"
@@ -155,7 +155,7 @@ def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Man
         MissingError: No folder has it.
     """
     for name in names:
-        manifest = outputs.manifest_at(outputs.folder / STAGE / name / digest)
+        manifest = outputs.manifest_at(outputs.folder / NANOSETS_FOLDER / name / digest)
         if manifest is not None:
             return manifest
     raise _missing_version_error(outputs, names[-1], digest)
@@ -176,12 +176,12 @@ def _missing_version_error(outputs: OutputRoot, name: str, digest: str) -> Missi
         name: The folder of the output without "nanosets/": "pretrain/handoff".
         digest: The version that is missing: "0a1b".
     """
-    names_in_folder = outputs.access.names(outputs.folder / STAGE / name)
+    names_in_folder = outputs.access.names(outputs.folder / NANOSETS_FOLDER / name)
     existing_digests = sorted(entry for entry in names_in_folder if is_digest(entry))
     expected = one_of(existing_digests, nothing="one that was built; none is")
     return missing_version(
         outputs.access,
-        (STAGE, name, digest),
+        (NANOSETS_FOLDER, name, digest),
         "what a run was started with is missing",
         expected=expected,
         remedy=(
@@ -366,6 +366,6 @@ def _with_digest(outputs: OutputRoot, handoff: str) -> str:
     nanoset = match[1]
     output = f"{nanoset}/{HANDOFF}"
     current = outputs.require(
-        STAGE, output, remedy="name the handoff that the run was started with"
+        NANOSETS_FOLDER, output, remedy="name the handoff that the run was started with"
     )
-    return f"{STAGE}/{output}/{current.digest}"
+    return f"{NANOSETS_FOLDER}/{output}/{current.digest}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from nanoset_core.errors import NanosetError, one_line_with_remedy
-from nanoset_core.loading.layout import BLEND, CACHE, MAPPINGS, STAGE
+from nanoset_core.loading.layout import BLEND, CACHE, MAPPINGS, NANOSETS_FOLDER
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
@@ -21,10 +21,11 @@ from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.dataset.tokens import idx_bytes
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.held_out import stage as held_out
-from nanoset_core.stages.held_out.names import ASSET as HELD_OUT_ASSET
+from nanoset_core.stages.held_out.names import FOLDER as HELD_OUT_FOLDER
 from nanoset_core.stages.inventory.shared_files import check_split_files
 from nanoset_core.stages.mappings.facts import cache_files, files_in_use
 from nanoset_core.stages.mappings.lookup import cache_folder
+from nanoset_core.stages.mappings.names import VERSION
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.run_before import handoff_and_splits
 from nanoset_core.stages.mappings.show import mappings_summary, split_summary
@@ -43,8 +44,6 @@ from nanoset_core.stages.stage import (
     SharesFiles,
     Summary,
 )
-
-VERSION = 1
 
 
 class _SplitStage(OutsideFiles, SharesFiles):
@@ -87,7 +86,7 @@ class _SplitStage(OutsideFiles, SharesFiles):
 class MappingsStage(_SplitStage, Planned):
     """The trainer's document, sample and shuffle index of every dataset of a split."""
 
-    layout = Layout(STAGE, (SUBJECT, PART, MAPPINGS))
+    layout = Layout(NANOSETS_FOLDER, (SUBJECT, PART, MAPPINGS))
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return _split_keys(config.nanosets)
@@ -102,7 +101,7 @@ class MappingsStage(_SplitStage, Planned):
             # are made before this output, but not read: that is what AFTER ("after ") marks.
             nodes |= searches_before_training(config, names)
             if held_out.must_compare_before_training(config, nanoset):
-                nodes[f"{AFTER}{HELD_OUT_ASSET}"] = Node(held_out.HELD_OUT, Key(nanoset))
+                nodes[f"{AFTER}{HELD_OUT_FOLDER}"] = Node(held_out.HELD_OUT, Key(nanoset))
         return nodes
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
@@ -202,7 +201,7 @@ class MappingsStage(_SplitStage, Planned):
 class BlendStage(_SplitStage):
     """The trainer's index of a blend: each sample's dataset, and its number in that dataset."""
 
-    layout = Layout(STAGE, (SUBJECT, PART, BLEND))
+    layout = Layout(NANOSETS_FOLDER, (SUBJECT, PART, BLEND))
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return _split_keys(name for name, spec in config.nanosets.items() if spec.is_blended)
@@ -211,7 +210,7 @@ class BlendStage(_SplitStage):
         return {MAPPINGS: Node(INDEX_MAPPINGS, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        return Recipe(STAGE, self.layout.name_of(key), VERSION, parents)
+        return Recipe(NANOSETS_FOLDER, self.layout.name_of(key), VERSION, parents)
 
     def make(self, project: Project, key: Key) -> Manifest:
         from nanoset_core.stages.mappings.make import write_blended
@@ -291,7 +290,7 @@ def mappings_recipe(
     if not datasets:
         datasets = nanoset.digests(nanoset.spec.corpora_of(split))
     name = f"{nanoset.name}/{split}/{MAPPINGS}"
-    return Recipe(STAGE, name, VERSION, dict(datasets), options)
+    return Recipe(NANOSETS_FOLDER, name, VERSION, dict(datasets), options)
 
 
 def _check_settings_fit_data(

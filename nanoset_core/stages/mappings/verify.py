@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import StaleError
 from nanoset_core.formats.indexed.layout import idx_path
-from nanoset_core.loading.layout import BLEND, MAPPINGS, STAGE
+from nanoset_core.loading.layout import BLEND, MAPPINGS, NANOSETS_FOLDER
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import FileFact, Manifest
@@ -72,7 +72,7 @@ def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool
             entries.
     """
     key = Key(name, split)
-    report = Report(f"{STAGE}/{name}/{split}")
+    report = Report(f"{NANOSETS_FOLDER}/{name}/{split}")
     with report.catching(remedy=BUILD):  # errors that are raised go into the report
         manifest = current_manifest(project, INDEX_MAPPINGS, key)
         report.copy_facts(manifest, ["samples"])
@@ -114,7 +114,7 @@ def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool) -
             memory.
     """
     key = Key(name, split)
-    report = Report(f"{STAGE}/{name}/{split}/{BLEND}")
+    report = Report(f"{NANOSETS_FOLDER}/{name}/{split}/{BLEND}")
     with report.catching(remedy=BUILD):
         manifest = current_manifest(project, BLENDED, key)
         mappings = current_manifest(project, INDEX_MAPPINGS, key)

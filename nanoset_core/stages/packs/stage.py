@@ -14,6 +14,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset_estimate import estimated_dataset_bytes
 from nanoset_core.stages.derived import DerivedStage
 from nanoset_core.stages.order_warnings import reordering_warnings
+from nanoset_core.stages.packs.names import FOLDER, VERSION
 from nanoset_core.stages.packs.pieces import PIECES_FILE
 from nanoset_core.stages.packs.show import packs_summary
 from nanoset_core.stages.report import CheckRunner, Report, run_here
@@ -21,15 +22,12 @@ from nanoset_core.stages.stage import PART, Advising, Estimated, Key, Layout, No
 from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.stages.views.stage import unpacked_node
 
-VERSION = 1
-STAGE = "packs"
-
 
 class PacksStage(DerivedStage, Advising, Estimated):
     """Documents of a corpus or view, packed unbroken into sequences of one length."""
 
     section = "packs"
-    layout = Layout(STAGE, (PART,), uploaded_first=(".bin", ".idx", PIECES_FILE))
+    layout = Layout(FOLDER, (PART,), uploaded_first=(".bin", ".idx", PIECES_FILE))
     kind = "pack"
     version = VERSION
     estimated_as = "packs"
@@ -61,7 +59,7 @@ class PacksStage(DerivedStage, Advising, Estimated):
             "seed": spec.seed,  # decides the order of the packs
             "pad": pad_id(project),  # the token that is used as padding
         }
-        return Recipe(STAGE, name, VERSION, parents, options)
+        return Recipe(FOLDER, name, VERSION, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
         from nanoset_core.stages.packs.make import make_packs

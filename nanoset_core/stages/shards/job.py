@@ -18,12 +18,8 @@ from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pac
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.per_shard import PerShard, make_per_shard
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards.one_shard import (
-    SHARDS_FOLDER,
-    ShardSettings,
-    ShardTask,
-    shard_recipe,
-)
+from nanoset_core.stages.shards.names import SHARDS_FOLDER
+from nanoset_core.stages.shards.one_shard import ShardSettings, ShardTask, shard_recipe
 from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.storage.location import Location
 from nanoset_core.text.inventory.pieces import SourceRange

@@ -28,6 +28,7 @@ from nanoset_core.stages.shards.document_table import Add, document_table
 from nanoset_core.stages.shards.facts import ShardFacts, facts_of
 from nanoset_core.stages.shards.framing import Framed, Framing, frame
 from nanoset_core.stages.shards.line_numbers import line_name, piece_lines_of_shard
+from nanoset_core.stages.shards.names import SHARDS_FOLDER, VERSION
 from nanoset_core.stages.shards.repeats import Repeats
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.location import Location
@@ -45,9 +46,6 @@ from nanoset_core.tokenizers.engines.engine import EncodingError, WrongTokensErr
 from nanoset_core.tokenizers.files import TokenizerPath, define, local_tokenizer, stat_signature
 from nanoset_core.tokenizers.vanishing import vanishing_characters
 
-SHARDS_FOLDER = "shards"
-"""Folder of the shards, below the output root."""
-VERSION = 2
 TOKENS = "tokens"
 BIN = f"{TOKENS}.bin"
 """The only file of a shard that may be a range of a dataset instead."""

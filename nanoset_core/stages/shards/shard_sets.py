@@ -22,7 +22,8 @@ from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.losses import Losses, stored_sizes, sum_losses
-from nanoset_core.stages.shards.one_shard import REJECTS, SHARDS_FOLDER, VERSION, shard_recipe
+from nanoset_core.stages.shards.names import FOLDER, SHARDS_FOLDER, VERSION
+from nanoset_core.stages.shards.one_shard import REJECTS, shard_recipe
 from nanoset_core.stages.shards.options import range_bytes, shard_options
 from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
 from nanoset_core.stages.shards.repeats import repeats_text
@@ -31,8 +32,6 @@ from nanoset_core.text.inventory.pieces import Inventory, SourceRange, cut_range
 from nanoset_core.text.rejects import RejectOptions
 
 T = TypeVar("T")
-STAGE = "tokenized"
-"""Folder of the sets."""
 BY_SHARD = "documents_by_shard"
 """Fact of a set with many shards: documents of each, since asking each shard for it takes long."""
 _NAMES_IN_YAML = SettingNames(
@@ -62,7 +61,7 @@ def set_recipe(
         options: What decides the tokens; see `token_options`.
     """
     all_options = {**options, "range_bytes": range_bytes(project)}
-    return Recipe(STAGE, corpus, VERSION, parents, all_options)
+    return Recipe(FOLDER, corpus, VERSION, parents, all_options)
 
 
 def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:

@@ -16,10 +16,10 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import CheckRunner, Report, run_here
-from nanoset_core.stages.shards.one_shard import BIN, SHARDS_FOLDER, VERSION
+from nanoset_core.stages.shards.names import FOLDER, SHARDS_FOLDER, VERSION
+from nanoset_core.stages.shards.one_shard import BIN
 from nanoset_core.stages.shards.options import range_bytes, token_options
 from nanoset_core.stages.shards.shard_sets import (
-    STAGE,
     error_of_losses,
     expected_losses,
     losing_shards,
@@ -47,7 +47,7 @@ from nanoset_core.stages.text_estimate import TextEstimate
 class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     """A corpus as token ids: the set of its shards."""
 
-    layout = Layout(STAGE)
+    layout = Layout(FOLDER)
     version = VERSION
     reads_raw_text = True
     estimated_as = "shards"

@@ -26,10 +26,10 @@ from nanoset_core.stages.report import (
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.losses import Losses
+from nanoset_core.stages.shards.names import FOLDER
 from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.repeats import LOOK
 from nanoset_core.stages.shards.shard_sets import (
-    STAGE,
     current_shards,
     error_of_losses,
     recorded_losses,
@@ -63,9 +63,9 @@ def verify_shards(project: Project, corpus: str, *, deep: bool, run: CheckRunner
     Returns:
         The report. An error that is raised during the checks becomes an entry of it.
     """
-    report = Report(f"{STAGE}/{corpus}")
+    report = Report(f"{FOLDER}/{corpus}")
     with report.catching(remedy=BUILD):
-        tokenized = project.outputs.require(STAGE, corpus, remedy=BUILD)
+        tokenized = project.outputs.require(FOLDER, corpus, remedy=BUILD)
         shards = current_shards(project, tokenized)  # this checks the sizes of their files
         _check_lines(report, tokenized, shards)
         check_losses(report, project, tokenized, shards)
@@ -349,7 +349,7 @@ def _check_shard_files(project: Project, digests: Sequence[str], corpus: str) ->
         digests: Which shards: the names of their folders.
         corpus: Name of the corpus.
     """
-    report = Report(f"{STAGE}/{corpus}")
+    report = Report(f"{FOLDER}/{corpus}")
     for shard in some_shards(project, corpus, digests):
         check_files(report, shard, deep=True)
     return report

@@ -39,6 +39,7 @@ from nanoset_core.stages.shards.document_rows import document_schema
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.facts import choice_facts
 from nanoset_core.stages.views.ids import Ids, read_ids
+from nanoset_core.stages.views.names import FOLDER
 from nanoset_core.stages.views.rules import (
     Budget,
     HashSplit,
@@ -54,7 +55,6 @@ from nanoset_core.stages.views.rules import (
 from nanoset_core.stages.views.selection import Selection, select
 from nanoset_core.stages.views.settings import (
     ID_LIST_KEYS,
-    STAGE,
     ViewSpec,
     ViewTopSpec,
     base_of,
@@ -135,7 +135,7 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     schemas = [_schema_for_view(project, dataset, name) for name in names]
 
     # The columns that any of the rules needs are read once, for all views together.
-    work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
+    work = project.progress.work(FOLDER, corpus, int(dataset.facts["documents"]))
     columns = _columns_used_by_any(project.config, names)
     document_tables = document_shards(project, corpus, dataset, columns)
     rules = [view_rule.rule for view_rule in view_rules]

@@ -21,8 +21,8 @@ from nanoset_core.document_tables.scan import ID_COLUMN
 from nanoset_core.project.project import Project
 from nanoset_core.stages.views.choosing import ChosenView
 from nanoset_core.stages.views.ids import can_be_listed
+from nanoset_core.stages.views.names import FOLDER
 from nanoset_core.stages.views.selection import Selection
-from nanoset_core.stages.views.settings import STAGE
 from nanoset_core.stages.views.tables import document_values
 from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.wording import format_count
@@ -102,7 +102,7 @@ def write_ids(project: Project, view: ChosenView, file: Path) -> ListedDocuments
     dataset = view.dataset
     counts = ListedDocuments()
     chosen_documents = _ChosenDocuments(view.selection)
-    work = project.progress.work(STAGE, dataset.name, int(dataset.facts["documents"]))
+    work = project.progress.work(FOLDER, dataset.name, int(dataset.facts["documents"]))
 
     with atomic_file(file.resolve()) as output:  # a link remains, and its target is replaced
         for documents in document_values(project, dataset.name, dataset, [ID_COLUMN]):

@@ -23,7 +23,8 @@ from nanoset_core.stages.dataset.tokens import bin_name, copy_tokens
 from nanoset_core.stages.shards.framing import pair_name
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.choosing import ChosenView, check_rules, choose
-from nanoset_core.stages.views.settings import STAGE, base_of
+from nanoset_core.stages.views.names import FOLDER
+from nanoset_core.stages.views.settings import base_of
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.views.writing import ViewSize, view_lengths, write_view_idx
 from nanoset_core.storage.atomic import claim_scratch, sha256_file, sweep_abandoned
@@ -81,7 +82,7 @@ def _make_views(
     Returns:
         Name of each view → its manifest, which becomes the current version.
     """
-    folder = project.outputs.folder / STAGE
+    folder = project.outputs.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)  # scratch files of processes that were killed
 

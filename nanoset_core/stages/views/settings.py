@@ -19,7 +19,6 @@ from nanoset_core.outputs.names import CorpusName
 from nanoset_core.records.rules import Check, Section
 from nanoset_core.records.settings import NOT_A_KEY, Range
 
-STAGE = "views"
 ID_LIST_KEYS: tuple[Literal["include", "exclude"], ...] = ("include", "exclude")
 """Keys of a view that name files of ids."""
 Share = Annotated[float, Range(0, 1)]

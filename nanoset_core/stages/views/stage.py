@@ -41,9 +41,9 @@ from nanoset_core.stages.stage import (
     require,
     size_bytes,
 )
+from nanoset_core.stages.views.names import FOLDER, VERSION
 from nanoset_core.stages.views.settings import (
     ID_LIST_KEYS,
-    STAGE,
     ViewSpec,
     ViewSplitSpec,
     ViewTopSpec,
@@ -51,7 +51,6 @@ from nanoset_core.stages.views.settings import (
     chain_of,
 )
 
-VERSION = 1
 _MISSING = "missing"
 """In recipes, the content digest of files of ids that do not exist."""
 
@@ -83,7 +82,7 @@ class ViewStage(DerivedStage, Planned, Advising):
     """Datasets of documents that are chosen from a corpus."""
 
     section = "views"
-    layout = Layout(STAGE, (PART,), uploaded_first=(".bin", ".idx", PIECES_ENDING))
+    layout = Layout(FOLDER, (PART,), uploaded_first=(".bin", ".idx", PIECES_ENDING))
     kind = "view"
     version = VERSION
 
@@ -136,7 +135,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         options: dict[str, Any] = {"of": chain[:-1]}
         for view in chain:
             options |= _options(project, view, views[view])
-        return Recipe(STAGE, name, VERSION, parents, options)
+        return Recipe(FOLDER, name, VERSION, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
         from nanoset_core.stages.views.make import make_view

@@ -33,11 +33,12 @@ from nanoset_core.stages.webdataset.markers import (
     read_markers,
     write_markers,
 )
+from nanoset_core.stages.webdataset.names import PLANS_FOLDER
 from nanoset_core.stages.webdataset.pack_padding import PackPadding
 from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.planning import settings_of, sources_of
 from nanoset_core.stages.webdataset.quality import shuffle_quality
-from nanoset_core.stages.webdataset.recipes import PLANS, plan_recipe, webdataset_recipe
+from nanoset_core.stages.webdataset.recipes import plan_recipe, webdataset_recipe
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stored_rows import ROWS
 from nanoset_core.stages.webdataset.tars import TarFacts, tar_name
@@ -138,7 +139,7 @@ def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
         MissingError: No plan has been made.
         FormatError: The plan file is damaged.
     """
-    manifest = project.outputs.require(PLANS, name, remedy="run `nanoset build` first")
+    manifest = project.outputs.require(PLANS_FOLDER, name, remedy="run `nanoset build` first")
     stored_plan = manifest.load(PLAN_FILE, StoredShufflePlan)  # the parsed file
     return manifest, stored_plan.plan()
 

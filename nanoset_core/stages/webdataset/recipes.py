@@ -10,14 +10,8 @@ from collections.abc import Mapping
 from nanoset_core.formats.tars.members import compressor_identity
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.project import Project
+from nanoset_core.stages.webdataset.names import FOLDER, PLANS_FOLDER, VERSION
 from nanoset_core.stages.webdataset.plan_settings import shared_settings
-
-VERSION = 2
-"""Version of the algorithm. It is part of every recipe: another version makes other outputs."""
-PLANS = "shuffle_plans"
-"""Folder of the plans within the outputs."""
-STAGE = "webdatasets"
-"""Folder of the tars within the outputs."""
 
 
 def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]) -> Recipe:
@@ -48,7 +42,7 @@ def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]
         "bos": project.special("bos") if spec.bos else None,
         "compressor": compressor_identity() if spec.member == "json.gz" else None,
     }
-    return Recipe(PLANS, name, VERSION, digest_by_corpus, options)
+    return Recipe(PLANS_FOLDER, name, VERSION, digest_by_corpus, options)
 
 
 def webdataset_recipe(name: str, plan_digest: str) -> Recipe:
@@ -58,4 +52,4 @@ def webdataset_recipe(name: str, plan_digest: str) -> Recipe:
         name: Name of the webdataset.
         plan_digest: Digest of the recipe of the plan that they are made from.
     """
-    return Recipe(STAGE, name, VERSION, {"plan": plan_digest})
+    return Recipe(FOLDER, name, VERSION, {"plan": plan_digest})

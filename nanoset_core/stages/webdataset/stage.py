@@ -42,13 +42,8 @@ from nanoset_core.stages.stage import (
     current_version,
 )
 from nanoset_core.stages.text_estimate import TextEstimate
-from nanoset_core.stages.webdataset.recipes import (
-    PLANS,
-    STAGE,
-    VERSION,
-    plan_recipe,
-    webdataset_recipe,
-)
+from nanoset_core.stages.webdataset.names import FOLDER, PLANS_FOLDER, VERSION
+from nanoset_core.stages.webdataset.recipes import plan_recipe, webdataset_recipe
 from nanoset_core.stages.webdataset.settings import engine_warning
 from nanoset_core.stages.webdataset.show import webdataset_summary
 from nanoset_core.storage.access import FileAccess
@@ -58,12 +53,12 @@ from nanoset_core.storage.atomic import sweep_abandoned
 class PlanStage(Planned, Advising):
     """The plan of a webdataset, which says which context of which corpus goes into which tar."""
 
-    layout = Layout(PLANS)
+    layout = Layout(PLANS_FOLDER)
     kind = "webdataset"
     version = VERSION
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name, requested_at=f"{STAGE}.{name}.corpora") for name in config.webdatasets]
+        return [Key(name, requested_at=f"{FOLDER}.{name}.corpora") for name in config.webdatasets]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         names = config.webdatasets[key.subject].names
@@ -125,7 +120,7 @@ class PlanStage(Planned, Advising):
         spec = config.webdatasets[key.subject]
         shuffled = "its contexts are shuffled into the tars"
         yield from reordering_warnings(config.views, spec.names, shuffled)
-        warning = engine_warning(spec.engine, f"{STAGE}.{key.subject}.engine")
+        warning = engine_warning(spec.engine, f"{FOLDER}.{key.subject}.engine")
         if warning is not None:
             yield warning
 
@@ -137,18 +132,18 @@ class TarsStage(InParts, Estimated):
     """
 
     # A placeholder: groups are stored in the folder of the webdataset, not below this name.
-    layout = Layout(STAGE, (SUBJECT, "tars", PART))
+    layout = Layout(FOLDER, (SUBJECT, "tars", PART))
     kind = "webdataset"
     version = VERSION
     parts_name = "groups of tars"
-    listed_folder = PLANS
+    listed_folder = PLANS_FOLDER
     estimated_as = "tars"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterator[Key]:
         """Yield a key for each group of tars of each webdataset."""
         for name, spec in config.webdatasets.items():
             for group in range(spec.groups):
-                yield Key(name, str(group), requested_at=f"{STAGE}.{name}.groups")
+                yield Key(name, str(group), requested_at=f"{FOLDER}.{name}.groups")
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         return {"plan": Node(SHUFFLE_PLAN, Key(key.subject))}
@@ -251,12 +246,12 @@ def _is_current_plan(project: Project, name: str, digest: str) -> bool:
 class WebdatasetStage(Resumable):
     """A webdataset: shuffled tars with the lists that name them."""
 
-    layout = Layout(STAGE)
+    layout = Layout(FOLDER)
     kind = "webdataset"
     version = VERSION
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(name, requested_at=f"{STAGE}.{name}") for name in config.webdatasets]
+        return [Key(name, requested_at=f"{FOLDER}.{name}") for name in config.webdatasets]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the plan of the webdataset, and each group of its tars."""
@@ -302,7 +297,7 @@ class WebdatasetStage(Resumable):
         Returns:
             The name of the folder, "3f2a…". None if the output is no plan.
         """
-        is_plan = manifest.stage == PLANS
+        is_plan = manifest.stage == PLANS_FOLDER
         if not is_plan:
             return None
         recipe_of_tars = webdataset_recipe(manifest.name, plan_digest=manifest.digest)
@@ -323,7 +318,7 @@ class WebdatasetStage(Resumable):
         from nanoset_core.stages.webdataset.markers import MARKERS, clear_markers
 
         # A dataset with a manifest is complete: webdatasets/<name>/<version>/manifest.json
-        for manifest in (outputs.folder / STAGE).glob(f"*/*/{MANIFEST}"):
+        for manifest in (outputs.folder / FOLDER).glob(f"*/*/{MANIFEST}"):
             folder = manifest.parent
             if folder.is_symlink():
                 continue  # such as `current`, a link to one of the other folders

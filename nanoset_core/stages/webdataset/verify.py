@@ -40,8 +40,8 @@ from nanoset_core.stages.report import (
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset.gathering import gather
 from nanoset_core.stages.webdataset.make import current_plan, group_facts
+from nanoset_core.stages.webdataset.names import FOLDER
 from nanoset_core.stages.webdataset.plan import ShufflePlan
-from nanoset_core.stages.webdataset.recipes import STAGE
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
 from nanoset_core.stages.webdataset.tars import TarFacts, tar_name
@@ -236,7 +236,7 @@ def verify_group(project: Project, name: str, group: str) -> Report:
     Returns:
         The errors, and the numbers of tars and of samples that were read.
     """
-    report = Report(f"{STAGE}/{name}/tars {group}")
+    report = Report(f"{FOLDER}/{name}/tars {group}")
     # `catching` turns exceptions, such as that of a missing file, into errors of the report.
     with report.catching(remedy=BUILD):
         facts_by_tar = group_facts(project, name, int(group))  # None for a tar that is missing
@@ -382,13 +382,13 @@ def _check_tars(
         deep: Whether to read every sample, rather than the first and the last one of each tar.
     """
     manifest = project.outputs.version(
-        STAGE, name, digest, "the webdataset was removed meanwhile", "verify again"
+        FOLDER, name, digest, "the webdataset was removed meanwhile", "verify again"
     )
     # The tars were made from a plan, which says which tokens each sample should have.
     plan_digest = manifest.recipe["parents"]["plan"]
     expected = _expected_contexts(project, manifest, plan_digest=plan_digest, deep=deep)
 
-    findings = _TarFindings.none_yet(f"{STAGE}/{name}", expected.datasets)
+    findings = _TarFindings.none_yet(f"{FOLDER}/{name}", expected.datasets)
     findings.report.count("contexts_read", 0)  # so that this count is shown even if it stays 0
     for number in tar_numbers:
         tar_facts = manifest.facts["shards_written"][number]  # such as its number of samples

@@ -30,6 +30,7 @@ from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import dump, to_plain
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers
+from nanoset_core.stages.webdataset.names import FOLDER
 from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
 from nanoset_core.stages.webdataset.standalone.options import (
@@ -37,7 +38,7 @@ from nanoset_core.stages.webdataset.standalone.options import (
     ShuffleOptions,
     plan_settings,
 )
-from nanoset_core.stages.webdataset.standalone.tars_folder import STAGE, TarsFolder
+from nanoset_core.stages.webdataset.standalone.tars_folder import TarsFolder
 from nanoset_core.stages.webdataset.standalone.tokens import PreparedTokens, prepare
 from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.stages.webdataset.writing import write_shards
@@ -243,7 +244,7 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
         recipe_options["tokenizer"] = tokenizer_facts(options.tokenizer).fingerprint
     recipe_options["compressor"] = compressor_identity() if options.member == "json.gz" else None
     parents = {"inputs": digest_of([inputs.kind, inputs.state()])}
-    return Recipe(STAGE, name, VERSION, parents, recipe_options)
+    return Recipe(FOLDER, name, VERSION, parents, recipe_options)
 
 
 def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Manifest | None:

@@ -25,14 +25,13 @@ from nanoset_core.outputs.manifest import (
 from nanoset_core.outputs.receipts import Receipt, flag_differences, parse_receipt
 from nanoset_core.records.json_records import load, to_plain
 from nanoset_core.stages.webdataset.lists import LISTS
+from nanoset_core.stages.webdataset.names import FOLDER
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import fsync_folder, move_into_place, sweep_abandoned
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.places import is_file_in_the_way
 from nanoset_core.storage.regular_files import read_regular
 
-STAGE = "webdatasets"
-"""Stage that manifests of outputs name, as those of a project's webdatasets do."""
 _UPLOAD_NOTE = ".begun"
 """Object in a bucket's folder while a call uploads the output to it.
 
@@ -155,7 +154,7 @@ class TarsFolder:
         """Return the manifest in the folder, or None if it has none of a shuffle."""
         with contextlib.suppress(FormatError):
             manifest = self.manifest()
-            if manifest is not None and manifest.stage == STAGE:
+            if manifest is not None and manifest.stage == FOLDER:
                 return manifest
         return None
 
