@@ -22,6 +22,7 @@ from nanoset_core import MMapIndexedDataset, iterate_shards
 from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.stages.registry import sweep
 from nanoset_core.stages.webdataset import make as shuffling
+from nanoset_core.stages.webdataset.show import webdataset_summary
 from nanoset_core.stages.webdataset.stage import WEBDATASET
 from nanoset_core.storage.atomic import discard, open_unfinished
 
@@ -180,6 +181,16 @@ def test_even_tars_have_one_size(forms):
     assert len(sizes) == 1
     n_contexts = manifest.facts["sequences"] + manifest.facts["contexts_left_out"]
     assert n_contexts == len(cut(forms.project, "web"))
+
+
+def test_status_shows_contexts_that_are_in_no_tar(forms):
+    even = forms.manifests["even"]
+    mixed = forms.manifests["mixed"]
+
+    assert even.facts["contexts_left_out"] > 0
+    details = webdataset_summary(even).details
+    assert details["contexts left out"] == str(even.facts["contexts_left_out"])
+    assert "contexts left out" not in webdataset_summary(mixed).details
 
 
 def test_with_bos_each_context_starts_with_it(forms):
