@@ -13,7 +13,7 @@ def webdataset_summary(manifest: Manifest) -> Summary:
     shards, 15 sequences, 15,000 tokens", and what of the texts is in no sample:
 
         tokens dropped       294    at the ends of texts: too few for a sample
-        contexts left out    11     samples that were not written, so that all tars have equally many
+        contexts left out    11     samples in no tar, so that all tars have the same number
 
     Args:
         manifest: Record of the dataset, with these counts.
